@@ -1,0 +1,36 @@
+//! What the tests of every crate share: the real Redis of the machine, a Qdrant that answers on the wire, a proxy that
+//! breaks connections on demand, processes that can be killed, clocks that can be moved, and a reference model to compare
+//! the long-term store with.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`clock`] | [`ManualClock`]: time as the test says |
+//! | [`ids`] | [`SeqIds`]: the same ids in every run |
+//! | [`fixtures`] | owners, sessions, tasks, keys, and names no other test uses |
+//! | [`poll`] | [`eventually`]: waiting for a condition instead of sleeping |
+//! | [`redis`] | [`RedisServer`]: a real server that can be killed, stopped, filled and searched |
+//! | [`proxy`] | [`FaultProxy`]: a TCP proxy that refuses, swallows, resets, delays or cuts |
+//!
+//! Servers run on threads of their own, so blocking and asynchronous tests use them alike. Nothing here listens on a fixed
+//! port, and everything that was started is stopped on drop, after a panic, and when the test process is killed.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the kit waits for real processes in real time"
+)]
+
+pub mod clock;
+pub mod fixtures;
+pub mod ids;
+pub mod poll;
+pub mod proxy;
+pub mod redis;
+
+mod reaper;
+mod thread;
+
+pub use clock::ManualClock;
+pub use fixtures::{agent_owner, owner};
+pub use ids::SeqIds;
+pub use poll::{eventually, eventually_some};
+pub use proxy::{FaultProxy, Mode};
+pub use redis::RedisServer;
