@@ -1,0 +1,8 @@
+//! Wire to domain and back, one file per area. Towards the domain a conversion validates and may refuse with the field
+//! named; back to the wire it is total.
+
+pub mod common;
+pub mod longterm;
+pub mod router;
+pub mod session;
+pub mod working;

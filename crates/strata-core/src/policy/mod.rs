@@ -1,0 +1,15 @@
+//! Every rule of the product as a pure function. One file per area; the id of the rule that decided travels with the
+//! verdict. Numbers come from [`settings::PolicySettings`] (`policy.toml`, hot-reloaded).
+
+pub mod authz;
+pub mod conflict;
+pub mod context;
+pub mod gate;
+pub mod ownership;
+pub mod promotion;
+pub mod recall;
+pub mod registry;
+pub mod session;
+pub mod settings;
+pub mod status;
+pub mod working;

@@ -1,0 +1,136 @@
+//! What the language work of `strata-text` tells the pure rules about a text. Spans are byte offsets into the original
+//! text, always on character boundaries.
+
+use serde::{Deserialize, Serialize};
+
+/// Language of a text, by script share (not by a statistical detector: those fail on short and mixed text).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Language {
+    /// Latin script dominates.
+    English,
+    /// Han script dominates.
+    Chinese,
+    /// Kana, Hangul and the rest.
+    Other,
+}
+
+/// Kind of a value that must survive letter for letter (rule S3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ValueKind {
+    /// A name of a person, place, organisation or product.
+    Name,
+    /// An id or code: letters and digits mixed, order numbers, versions.
+    Id,
+    /// An amount of money, or a number with its unit.
+    Amount,
+    /// A bare number.
+    Number,
+    /// A date, a time of day, a duration, a relative day.
+    Time,
+    /// A URL, an e-mail address, a path.
+    Url,
+}
+
+/// A protected value found in a text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProtectedValue {
+    /// Kind.
+    pub kind: ValueKind,
+    /// The literal text.
+    pub text: String,
+    /// Normal form for comparison (rule G12): full-width folded, separators dropped, 2:30 pm = 14:30.
+    pub normal: String,
+    /// First byte in the original text.
+    pub start: usize,
+    /// Byte after the last one.
+    pub end: usize,
+}
+
+/// Class of sensitive data found in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SensitiveKind {
+    /// Password, key, token, private key, connection string, one-time code: refused (rule G3).
+    Secret,
+    /// Payment card number (Luhn): refused (rule G3).
+    Card,
+    /// National id, checksum verified where one exists, or called an id by the user: refused (rule G3).
+    NationalId,
+    /// Telephone number of a person: needs consent (rule G4).
+    Phone,
+    /// E-mail address of a person: needs consent (rule G4).
+    Email,
+    /// Street address of a person: needs consent (rule G4).
+    Address,
+    /// Health or diet: accepted from a verified user quote, marked PERSONAL (rule G4).
+    Health,
+}
+
+/// A sensitive span; never logged with its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SensitiveSpan {
+    /// Class.
+    pub kind: SensitiveKind,
+    /// First byte.
+    pub start: usize,
+    /// Byte after the last one.
+    pub end: usize,
+}
+
+/// How certain a sentence is (rules S5, G12). Ordered: a later one is stronger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Certainty {
+    /// "may", "perhaps", "not sure", "可能", "也许", "mentioned".
+    Hedged,
+    /// Plain statement.
+    Plain,
+    /// "confirmed", "definitely", "确认", "肯定".
+    Strong,
+}
+
+/// Scope of a negation (rule G12): an added wider one is refused ("not every" to "none").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Negation {
+    /// No negation.
+    None,
+    /// "not every", "not always", "不都", "不一定".
+    Partial,
+    /// "not", "never", "none", "不", "没", "从不".
+    Full,
+}
+
+/// Everything the gate needs to know about the language of one text. Made by `strata_text::features`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextFeatures {
+    /// Language by script.
+    pub language: Language,
+    /// Normalised text for dedup: NFKC, lower case, white space and closing punctuation folded, invisible characters
+    /// dropped.
+    pub normal: String,
+    /// Letters, digits and ideographs: the "content characters" of rule G5.
+    pub content_chars: usize,
+    /// Protected values, in order, not overlapping.
+    pub values: Vec<ProtectedValue>,
+    /// Sensitive spans, in order, not overlapping; scanned on a copy with invisible characters removed and full-width
+    /// folded (case C081), spans in original bytes.
+    pub sensitive: Vec<SensitiveSpan>,
+    /// Certainty of the weakest clause.
+    pub certainty: Certainty,
+    /// Widest negation.
+    pub negation: Negation,
+    /// Greeting, acknowledgement, filler (rule G5).
+    pub noise: bool,
+    /// Passing state, mood, a parameter tried for now (rule G6).
+    pub passing: bool,
+    /// Cannot be read alone: "that one", "刚才那个" (rule G7).
+    pub deictic: bool,
+    /// Instruction-like: "ignore previous instructions", role override, exfiltration (rule G8).
+    pub instruction: bool,
+    /// Hidden payload: bidi override, tag characters, zero-width runs (case C081).
+    pub hidden: bool,
+    /// A durability cue: "from now on", "always", "remember", "以后", "记住" (rule G11).
+    pub durable: bool,
+    /// Strong wording: "never", "must", "absolutely", "千万", "绝对" (rule G9).
+    pub strong: bool,
+    /// Words of others are reported: "my boss said ...", "他说" (rule G12 finer points).
+    pub reported: bool,
+}
