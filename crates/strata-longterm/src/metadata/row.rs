@@ -1,0 +1,1 @@
+//! The one mapping between a row of `records` and [`Record`].
