@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal, )* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
         pub enum $name { $( $(#[$vdoc])* $variant, )* }
         impl $name {
