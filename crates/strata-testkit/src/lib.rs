@@ -9,6 +9,7 @@
 //! | [`fixtures`] | owners, sessions, tasks, keys, and names no other test uses |
 //! | [`poll`] | [`eventually`]: waiting for a condition instead of sleeping |
 //! | [`redis`] | [`RedisServer`]: a real server that can be killed, stopped, filled and searched |
+//! | [`qdrant`] | [`qdrant::WireDouble`]: an in-memory Qdrant on the wire, with faults |
 //! | [`proxy`] | [`FaultProxy`]: a TCP proxy that refuses, swallows, resets, delays or cuts |
 //!
 //! Servers run on threads of their own, so blocking and asynchronous tests use them alike. Nothing here listens on a fixed
@@ -23,8 +24,10 @@ pub mod fixtures;
 pub mod ids;
 pub mod poll;
 pub mod proxy;
+pub mod qdrant;
 pub mod redis;
 
+mod port;
 mod reaper;
 mod thread;
 
@@ -33,4 +36,5 @@ pub use fixtures::{agent_owner, owner};
 pub use ids::SeqIds;
 pub use poll::{eventually, eventually_some};
 pub use proxy::{FaultProxy, Mode};
+pub use qdrant::WireDouble;
 pub use redis::RedisServer;

@@ -1,5 +1,6 @@
 //! A TCP proxy that misbehaves on demand, for Redis, gRPC and everything else that speaks TCP.
 
+use crate::port::HeldPort;
 use crate::thread::ServerThread;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// What the proxy does, from now on, to old and new connections alike.
@@ -65,18 +66,13 @@ impl FaultProxy {
     pub fn start(upstream: SocketAddr) -> Self {
         let (mode, modes) = watch::channel(Setting::default());
         let (is_listening, listening) = watch::channel(false);
-        let (bound, addr) = std::sync::mpsc::channel();
+        let port = HeldPort::new();
+        let addr = port.addr();
         let counts = Arc::new(Counts::default());
         let counted = Arc::clone(&counts);
         let serving = ServerThread::start("fault-proxy", move || async move {
-            // This socket never listens. It holds the port while connections are refused, so that nobody else gets it.
-            let hold = socket(SocketAddr::from(([127, 0, 0, 1], 0)));
-            let addr = hold.local_addr().expect("a bound address");
-            bound.send(addr).expect("the starter waits for the address");
-            accept_loop(addr, upstream, modes, is_listening, counted).await;
-            drop(hold);
+            accept_loop(&port, upstream, modes, is_listening, counted).await;
         });
-        let addr = addr.recv().expect("the proxy thread binds a port");
         let proxy = Self {
             addr,
             mode,
@@ -141,16 +137,8 @@ impl FaultProxy {
     }
 }
 
-/// A socket bound to `addr` that shares its port with the others of this proxy and with nobody else.
-fn socket(addr: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_reuseport(true).expect("a shared port");
-    socket.bind(addr).expect("a free port");
-    socket
-}
-
 async fn accept_loop(
-    addr: SocketAddr,
+    port: &HeldPort,
     upstream: SocketAddr,
     mut modes: watch::Receiver<Setting>,
     listening: watch::Sender<bool>,
@@ -162,11 +150,7 @@ async fn accept_loop(
         if setting.mode == Mode::Refuse {
             listener = None;
         } else if listener.is_none() {
-            listener = Some(
-                socket(addr)
-                    .listen(1_024)
-                    .expect("a listener on the held port"),
-            );
+            listener = Some(port.listen());
         }
         listening.send_replace(listener.is_some());
         let accepted = async {
