@@ -1,0 +1,146 @@
+//! Admission: a listener takes what it can hold and refuses the rest at once. It never queues: a queue in front of an
+//! overloaded service only makes every answer late.
+
+use super::{Middleware, Rpc, forward, is_open, refuse, status};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use strata_core::{Fault, Reason};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::body::Body;
+
+/// Bounds of [`Admission`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionSettings {
+    /// Calls being served at a time, streams included.
+    pub max_in_flight: usize,
+    /// Bytes of one call's request body, all messages of a client stream together.
+    pub max_call_bytes: usize,
+    /// Bytes of all request bodies being served, together.
+    pub max_bytes_in_flight: usize,
+}
+
+impl Default for AdmissionSettings {
+    fn default() -> Self {
+        Self { max_in_flight: 1_024, max_call_bytes: 256 * 1024 * 1024, max_bytes_in_flight: 256 * 1024 * 1024 }
+    }
+}
+
+/// The layer. See the module.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    settings: AdmissionSettings,
+    calls: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+/// Milliseconds to wait before a retry: about the time in which a loaded service ends a few calls.
+const RETRY_AFTER_MS: u64 = 200;
+
+fn overloaded(what: &'static str) -> Fault {
+    Fault::new(Reason::Overloaded, format!("too many {what} are being served; nothing was done, retry later")).retry_after(RETRY_AFTER_MS)
+}
+
+impl Admission {
+    /// The layer with its bounds.
+    #[must_use]
+    pub fn new(settings: AdmissionSettings) -> Self {
+        Self {
+            settings,
+            calls: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
+            bytes: Arc::new(Semaphore::new(settings.max_bytes_in_flight.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+}
+
+impl Middleware for Admission {
+    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
+        if is_open(request.uri().path()) {
+            // A busy service is alive: a probe must not restart it.
+            return forward(next, request).await;
+        }
+        let Ok(call) = Arc::clone(&self.calls).try_acquire_owned() else {
+            return refuse(overloaded("calls"));
+        };
+        let request = request.map(|inner| {
+            Body::new(Metered { inner, total: Arc::clone(&self.bytes), held: None, seen: 0, max: self.settings.max_call_bytes })
+        });
+        let response = forward(next, request).await;
+        response.map(|inner| Body::new(Admitted { inner, _call: call }))
+    }
+}
+
+/// A request body whose bytes count until it is dropped, which the generated service does when it has decoded them.
+struct Metered {
+    inner: Body,
+    total: Arc<Semaphore>,
+    held: Option<OwnedSemaphorePermit>,
+    seen: usize,
+    max: usize,
+}
+
+impl Metered {
+    fn admit(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.seen = self.seen.saturating_add(bytes);
+        if self.seen > self.max {
+            return Err(Fault::limit("request", self.max, "bytes"));
+        }
+        let more = u32::try_from(bytes).map_err(|_| overloaded("bytes"))?;
+        let permit = Arc::clone(&self.total).try_acquire_many_owned(more).map_err(|_| overloaded("bytes"))?;
+        match &mut self.held {
+            Some(held) => held.merge(permit),
+            None => self.held = Some(permit),
+        }
+        Ok(())
+    }
+}
+
+impl HttpBody for Metered {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let polled = std::task::ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        if let Some(Ok(frame)) = &polled
+            && let Some(data) = frame.data_ref()
+            && let Err(fault) = self.admit(data.len())
+        {
+            return Poll::Ready(Some(Err(status(fault))));
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// A response body that holds the call's place until it is dropped.
+struct Admitted {
+    inner: Body,
+    _call: OwnedSemaphorePermit,
+}
+
+impl HttpBody for Admitted {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

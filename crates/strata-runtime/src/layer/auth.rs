@@ -1,0 +1,147 @@
+//! Who calls. The layer turns a credential into a [`Principal`] in the request's extensions, or refuses; the principal is
+//! the only source of a tenant in the product. Then it asks [`authz::allow`]. [`super::OPEN_PATHS`] are let through by
+//! name.
+
+use super::{Middleware, Rpc, forward, is_open, refuse};
+use crate::ports::random_bytes;
+use arc_swap::ArcSwap;
+use http::{HeaderMap, Request, Response, header};
+use secrecy::SecretString;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use strata_core::policy::authz::{self, Principal};
+use strata_core::ports::IdSource;
+use strata_core::{Fault, Reason};
+use tonic::body::Body;
+use tonic::transport::server::TcpConnectInfo;
+
+/// Longest accepted bearer token in bytes.
+const TOKEN_BYTES: usize = 512;
+/// Most API keys of one listener: each call compares with every one of them (10 ns each), so that the time tells nothing.
+pub const MAX_KEYS: usize = 1_024;
+
+/// One API key as it is stored: its hash, and who its bearer is. The key itself is nowhere at rest.
+#[derive(Clone, Debug)]
+pub struct ApiKey {
+    /// BLAKE3 of the key's text. Keys are random, so the hash needs no salt and no stretching.
+    pub hash: blake3::Hash,
+    /// Its bearer.
+    pub principal: Principal,
+}
+
+/// The stored form of a key: 64 lower-case hexadecimal digits.
+#[must_use]
+pub fn hash_key(key: &str) -> blake3::Hash {
+    blake3::hash(key.as_bytes())
+}
+
+/// A new key, to be shown once: `strata_` and 64 hexadecimal digits.
+#[must_use]
+pub fn mint_key(ids: &dyn IdSource) -> SecretString {
+    format!("strata_{}", blake3::Hash::from_bytes(random_bytes(ids)).to_hex()).into()
+}
+
+/// Knows the callers of a listener. Keys can be replaced while it serves.
+#[derive(Debug)]
+pub struct Authenticator {
+    keys: ArcSwap<Vec<ApiKey>>,
+    local: Option<Principal>,
+}
+
+fn unauthenticated() -> Fault {
+    // One text for every cause: whether a key exists is nobody's business.
+    Fault::new(Reason::Unauthenticated, "send a valid API key in the metadata: authorization: Bearer <key>")
+}
+
+impl Authenticator {
+    /// Callers are bearers of `keys`.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming `api_keys` when there are more than [`MAX_KEYS`] or one twice.
+    pub fn with_keys(keys: Vec<ApiKey>) -> Result<Self, Fault> {
+        Self::check(&keys)?;
+        Ok(Self { keys: ArcSwap::from_pointee(keys), local: None })
+    }
+
+    /// The embedded default: no credential is asked for, everyone is `principal`, and only callers on this host are
+    /// served ([`crate::server::check_exposure`] refuses another listener at start; this refuses the call as well).
+    #[must_use]
+    pub fn local(principal: Principal) -> Self {
+        Self { keys: ArcSwap::from_pointee(Vec::new()), local: Some(principal) }
+    }
+
+    /// Replaces all keys at once: the calls after it see the new ones.
+    ///
+    /// # Errors
+    /// As [`Authenticator::with_keys`]; the old keys then stay.
+    pub fn replace(&self, keys: Vec<ApiKey>) -> Result<(), Fault> {
+        Self::check(&keys)?;
+        self.keys.store(Arc::new(keys));
+        Ok(())
+    }
+
+    /// Whether callers need a credential.
+    #[must_use]
+    pub const fn has_credentials(&self) -> bool {
+        self.local.is_none()
+    }
+
+    fn check(keys: &[ApiKey]) -> Result<(), Fault> {
+        if keys.len() > MAX_KEYS {
+            return Err(Fault::field("api_keys", format!("more than {MAX_KEYS} keys")));
+        }
+        let unique: BTreeSet<_> = keys.iter().map(|key| *key.hash.as_bytes()).collect();
+        if unique.len() != keys.len() {
+            return Err(Fault::field("api_keys", "one key is there twice"));
+        }
+        Ok(())
+    }
+
+    /// The caller of a request.
+    ///
+    /// # Errors
+    /// `UNAUTHENTICATED`.
+    pub fn authenticate<B>(&self, request: &Request<B>) -> Result<Principal, Fault> {
+        if let Some(local) = &self.local {
+            // Without a peer address the call came from this process or through a unix socket.
+            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+            return if peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback()) { Ok(local.clone()) } else { Err(unauthenticated()) };
+        }
+        let presented = hash_key(bearer(request.headers()).ok_or_else(unauthenticated)?);
+        // `blake3::Hash` compares in constant time, and the loop does not stop at a match.
+        let mut found = None;
+        for key in self.keys.load().iter() {
+            if key.hash == presented {
+                found = Some(key.principal.clone());
+            }
+        }
+        found.ok_or_else(unauthenticated)
+    }
+}
+
+/// The token of `authorization: Bearer <token>`. Two headers are none: which one counts must not be a guess.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= TOKEN_BYTES).then_some(token)
+}
+
+impl Middleware for Authenticator {
+    async fn handle<S: Rpc>(self: Arc<Self>, mut request: Request<Body>, next: S) -> Response<Body> {
+        let path = request.uri().path();
+        if is_open(path) {
+            return forward(next, request).await;
+        }
+        let allowed = self.authenticate(&request).and_then(|principal| authz::allow(&principal, path).map(|_| principal));
+        let principal = match allowed {
+            Ok(principal) => principal,
+            Err(fault) => return refuse(fault),
+        };
+        // The credential ends here: nothing behind this layer can log it or pass it on.
+        request.headers_mut().remove(header::AUTHORIZATION);
+        request.extensions_mut().insert(principal);
+        forward(next, request).await
+    }
+}

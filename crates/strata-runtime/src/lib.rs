@@ -1,0 +1,33 @@
+//! The substrate every role of Strata stands on: one channel type for calls in one process and between pods, the tower
+//! layers of every listener, signed calls, lifecycle, telemetry, configuration and the connections to stores. It knows
+//! nothing of memory: rules are in `strata-core`, the wire in `strata-api`.
+//!
+//! Two ways a call can go, one code path:
+//!
+//! ```text
+//!   generated client -> SignedChannel -> RpcChannel -+- local   (the service itself, about 2 us)
+//!                                                    +- duplex  (HTTP/2 in memory, tests)
+//!                                                    +- connect (HTTP/2 over TCP or a unix socket)
+//!                                                    -> stack::{public, internal} -> generated service
+//! ```
+
+pub mod channel;
+pub mod config;
+pub mod context;
+pub mod health;
+pub mod layer;
+pub mod lifecycle;
+pub mod ports;
+pub mod redis_store;
+pub mod retry;
+pub mod server;
+pub mod signing;
+pub mod sqlite;
+pub mod stack;
+pub mod task;
+pub mod telemetry;
+
+pub use channel::RpcChannel;
+pub use ports::Ports;
+pub use signing::{CallIdentity, Claims};
+pub use task::TaskGroup;

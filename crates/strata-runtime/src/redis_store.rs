@@ -1,0 +1,270 @@
+//! Redis through one multiplexed connection that reconnects by itself. Every command has a bound in time, also while the
+//! server hangs, and a breaker answers at once while it is known to be down.
+
+use crate::ports::Stopwatch;
+use parking_lot::Mutex;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, ToRedisArgs};
+use secrecy::{ExposeSecret, SecretString};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use strata_core::{Fault, Reason, Timestamp};
+
+/// Bounds of a [`RedisPool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedisSettings {
+    /// Longest wait for one answer.
+    pub response_timeout: Duration,
+    /// Longest wait for a connection, per attempt.
+    pub connect_timeout: Duration,
+    /// Attempts to reconnect before the waiting commands fail.
+    pub retries: usize,
+    /// Longest time of one operation with everything in it: waiting for a reconnect, sending a script anew.
+    pub operation_timeout: Duration,
+    /// Failures in a row after which the breaker opens.
+    pub breaker_failures: u32,
+    /// How long an open breaker refuses before it lets one operation through to try.
+    pub breaker_pause: Duration,
+}
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self {
+            response_timeout: Duration::from_millis(1_000),
+            connect_timeout: Duration::from_millis(1_000),
+            retries: 2,
+            operation_timeout: Duration::from_millis(2_500),
+            breaker_failures: 5,
+            breaker_pause: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What can go wrong. Holds no message of the server: it may quote arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisError {
+    /// `maxmemory` is reached and nothing may be evicted; nothing was written.
+    #[error("the store is full")]
+    Full,
+    /// The server is a replica, moved the slot, is loading or is about to fail over; nothing was written.
+    #[error("the store takes no writes at this address")]
+    NotWritable,
+    /// No connection, or no answer in time; a write may have happened.
+    #[error("the store does not answer")]
+    Unavailable,
+    /// The breaker is open: the store failed several times in a row a moment ago. Nothing was sent.
+    #[error("the store failed several times in a row and is left alone for a moment")]
+    Paused,
+    /// User name or password are wrong.
+    #[error("the store refused the credentials")]
+    Refused,
+    /// A defect: wrong command, wrong script, unexpected type.
+    #[error("the command failed")]
+    Other,
+}
+
+impl From<&redis::RedisError> for RedisError {
+    fn from(error: &redis::RedisError) -> Self {
+        if error.is_timeout() || error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
+            return Self::Unavailable;
+        }
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the driver's lists are open; what is not named is a defect")]
+        match error.kind() {
+            ErrorKind::Server(kind) => match kind {
+                ServerErrorKind::BusyLoading | ServerErrorKind::ReadOnly | ServerErrorKind::Moved | ServerErrorKind::Ask
+                | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown => Self::NotWritable,
+                ServerErrorKind::ResponseError | ServerErrorKind::ExecAbort => match error.code() {
+                    Some("OOM") => Self::Full,
+                    Some("NOREPLICAS" | "MISCONF" | "UNBLOCKED" | "BUSY") => Self::NotWritable,
+                    _ => Self::Other,
+                },
+                _ => Self::Other,
+            },
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel | ErrorKind::NoValidReplicasFoundBySentinel => Self::Unavailable,
+            ErrorKind::AuthenticationFailed => Self::Refused,
+            _ => match error.code() {
+                Some("OOM") => Self::Full,
+                Some("NOREPLICAS" | "MISCONF" | "BUSY") => Self::NotWritable,
+                Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Self::Refused,
+                _ => Self::Other,
+            },
+        }
+    }
+}
+
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Self {
+        match error {
+            RedisError::Full => Self::new(Reason::StoreFull, "the Redis store is full; nothing was written").retry_after(5_000),
+            RedisError::NotWritable => {
+                Self::new(Reason::StoreUnavailable, "the Redis store takes no writes for now (loading, replica or failing over)").retry_after(1_000)
+            }
+            RedisError::Unavailable | RedisError::Paused => Self::unavailable("Redis"),
+            RedisError::Refused => Self::new(Reason::StoreUnavailable, "the Redis store refused the service's credentials"),
+            RedisError::Other => Self::new(Reason::Internal, "a command of the service failed"),
+        }
+    }
+}
+
+impl RedisError {
+    /// Whether it tells of the store's health: only such failures open the breaker.
+    const fn is_outage(self) -> bool {
+        match self {
+            Self::Unavailable => true,
+            Self::Full | Self::NotWritable | Self::Paused | Self::Refused | Self::Other => false,
+        }
+    }
+}
+
+/// Counts failures in a row. Closed: all pass. Open: none pass until the pause is over. Then one passes to try: its
+/// success closes, its failure opens again.
+#[derive(Debug)]
+struct Breaker {
+    failures: u32,
+    pause: Duration,
+    state: Mutex<BreakerState>,
+}
+
+#[derive(Debug, Default)]
+struct BreakerState {
+    in_a_row: u32,
+    open_since: Option<Stopwatch>,
+}
+
+impl Breaker {
+    fn pass(&self) -> Result<(), RedisError> {
+        let mut state = self.state.lock();
+        match state.open_since {
+            Some(since) if since.elapsed() < self.pause => Err(RedisError::Paused),
+            Some(_) => {
+                // This one tries; the others wait another pause for its outcome.
+                state.open_since = Some(Stopwatch::start());
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn record(&self, outage: bool) {
+        let mut state = self.state.lock();
+        if !outage {
+            *state = BreakerState::default();
+            return;
+        }
+        state.in_a_row = state.in_a_row.saturating_add(1);
+        if state.in_a_row >= self.failures {
+            if state.in_a_row == self.failures {
+                tracing::warn!(failures = self.failures, "Redis fails; calls are refused for a moment");
+            }
+            state.open_since = Some(Stopwatch::start());
+        }
+    }
+}
+
+/// A Redis server, cheap to clone. There is no pool of connections: one is multiplexed.
+#[derive(Clone)]
+pub struct RedisPool {
+    manager: ConnectionManager,
+    breaker: Arc<Breaker>,
+    operation_timeout: Duration,
+}
+
+impl std::fmt::Debug for RedisPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL holds a password.
+        f.write_str("RedisPool(..)")
+    }
+}
+
+impl RedisPool {
+    /// Prepares a connection to `url` (`redis://user:password@host:port/db`); connects at the first operation, so that a role
+    /// starts, and says that it is not ready, while Redis is down. Inside a tokio runtime.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming `redis.url`, without the URL.
+    pub fn connect(url: &SecretString, settings: RedisSettings) -> Result<Self, Fault> {
+        let wrong = |_| Fault::field("redis.url", "must be redis://[user[:password]@]host[:port][/db] or redis+unix:///path");
+        let client = Client::open(url.expose_secret()).map_err(wrong)?;
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(settings.response_timeout))
+            .set_connection_timeout(Some(settings.connect_timeout))
+            .set_number_of_retries(settings.retries)
+            .set_min_delay(Duration::from_millis(50))
+            .set_max_delay(Duration::from_millis(500));
+        let manager = ConnectionManager::new_lazy_with_config(client, config).map_err(wrong)?;
+        let breaker = Breaker { failures: settings.breaker_failures.max(1), pause: settings.breaker_pause, state: Mutex::default() };
+        Ok(Self { manager, breaker: Arc::new(breaker), operation_timeout: settings.operation_timeout })
+    }
+
+    /// Runs a Lua script by its hash, sending its text only when the server does not have it. `keys` and `args` are slices
+    /// or tuples. Every key must be in `keys`, so that the script runs on a cluster.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn script<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[impl ToRedisArgs + Sync],
+        args: impl ToRedisArgs + Send + Sync,
+    ) -> Result<T, RedisError> {
+        let mut invocation = script.prepare_invoke();
+        for key in keys {
+            invocation.key(key);
+        }
+        invocation.arg(args);
+        let mut connection = self.manager.clone();
+        self.bounded(invocation.invoke_async(&mut connection)).await
+    }
+
+    /// Runs one command.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
+        let mut connection = self.manager.clone();
+        self.bounded(command.query_async(&mut connection)).await
+    }
+
+    /// Runs several commands in one round trip; in one transaction if the pipeline is `atomic`.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, RedisError> {
+        let mut connection = self.manager.clone();
+        self.bounded(pipeline.query_async(&mut connection)).await
+    }
+
+    /// Whether the server answers.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn ping(&self) -> Result<(), RedisError> {
+        self.command::<String>(&redis::cmd("PING")).await.map(|_| ())
+    }
+
+    /// The server's time: one clock for all clients, whatever theirs say.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn time(&self) -> Result<Timestamp, RedisError> {
+        let (seconds, micros): (i64, i64) = self.command(&redis::cmd("TIME")).await?;
+        Ok(Timestamp::from_seconds(seconds).plus(micros))
+    }
+
+    async fn bounded<T>(&self, operation: impl Future<Output = redis::RedisResult<T>>) -> Result<T, RedisError> {
+        self.breaker.pass()?;
+        let outcome = match tokio::time::timeout(self.operation_timeout, operation).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                let mapped = RedisError::from(&error);
+                // Kind and code alone: the server's text may quote arguments.
+                tracing::warn!(kind = ?error.kind(), code = error.code(), %mapped, "a Redis operation failed");
+                Err(mapped)
+            }
+            Err(_) => Err(RedisError::Unavailable),
+        };
+        self.breaker.record(outcome.as_ref().is_err_and(|error| error.is_outage()));
+        outcome
+    }
+}

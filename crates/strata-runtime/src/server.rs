@@ -1,0 +1,265 @@
+//! A listener and its end. Bind first, then configure: tests bind port 0 and hand the listener in, so ports never race.
+//!
+//! Shutdown in prose: when the token is cancelled the listener closes at once (new connections are refused by the
+//! kernel), every connection is told GOAWAY, and calls in flight go on. When all connections have closed, or when
+//! `grace` is over, [`serve`] returns; in the second case it first breaks every connection that is left, so that neither a half-open
+//! connection nor an endless stream can hold the process (case C180).
+
+use crate::channel::GrpcService;
+use futures::{Stream, StreamExt};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use strata_core::{Fault, Reason};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::Connected;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+
+/// Bounds of a listener.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Calls in flight on one connection.
+    pub max_concurrent_streams: u32,
+    /// Connections open at a time; further ones wait in the kernel's backlog.
+    pub max_connections: usize,
+    /// A ping goes out when nothing came in for this long.
+    pub keepalive_interval: Duration,
+    /// The connection is closed when a ping is not answered for this long.
+    pub keepalive_timeout: Duration,
+    /// Longest time from the shutdown token to the return of [`serve`].
+    pub grace: Duration,
+    /// Bytes of all headers of one call.
+    pub max_header_bytes: u32,
+    /// Certificate and key in PEM; `None` serves clear text.
+    pub tls: Option<Arc<TlsIdentity>>,
+}
+
+/// A server certificate with its key.
+pub struct TlsIdentity {
+    /// Certificate chain, PEM.
+    pub certificate_pem: String,
+    /// Private key, PEM.
+    pub key_pem: secrecy::SecretString,
+}
+
+impl std::fmt::Debug for TlsIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsIdentity(..)")
+    }
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            max_concurrent_streams: 256,
+            max_connections: 4_096,
+            keepalive_interval: Duration::from_secs(20),
+            keepalive_timeout: Duration::from_secs(10),
+            grace: Duration::from_secs(20),
+            max_header_bytes: 64 * 1024,
+            tls: None,
+        }
+    }
+}
+
+/// Binds. Port 0 lets the kernel choose.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `listen` when the address is in use or not of this host.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
+    TcpListener::bind(address).await.map_err(|error| Fault::field("listen", format!("{address} cannot be bound: {}", error.kind())))
+}
+
+/// Refuses an address that others can reach while callers need no credential (api.md).
+///
+/// # Errors
+/// `INVALID_FIELD` naming `listen`.
+pub fn check_exposure(address: SocketAddr, has_credentials: bool) -> Result<(), Fault> {
+    if has_credentials || address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(Fault::field("listen", format!("{address} can be reached from outside, so API keys must be configured; or listen on 127.0.0.1")))
+}
+
+/// Serves gRPC on `listener` until `shutdown` is cancelled, then drains for at most `config.grace`.
+///
+/// Message limits are part of generated services, not of the listener: every generated server is made with
+/// `.max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES)` (macro [`limited`](crate::limited)).
+///
+/// # Errors
+/// `INTERNAL` when the TLS identity is unusable or the server cannot run.
+pub async fn serve<S: GrpcService>(listener: TcpListener, service: S, config: &ServeConfig, shutdown: CancellationToken) -> Result<(), Fault> {
+    let slots = Arc::new(Semaphore::new(config.max_connections));
+    let incoming = futures::stream::unfold((listener, slots), |(listener, slots)| async move {
+        // The slot is taken before the accept: a connection over the bound waits in the kernel, not in this process.
+        let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
+        let accepted = match listener.accept().await {
+            Ok((stream, _)) => stream.set_nodelay(true).map(|()| Slotted { stream, _slot: slot }),
+            Err(error) => {
+                // Out of file descriptors: accepting again at once would spin.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Err(error)
+            }
+        };
+        Some((accepted, (listener, slots)))
+    });
+    serve_connections(incoming, service, config, shutdown).await
+}
+
+/// [`serve`] on connections from anywhere.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_connections<S, I, C>(incoming: I, service: S, config: &ServeConfig, shutdown: CancellationToken) -> Result<(), Fault>
+where
+    S: GrpcService,
+    I: Stream<Item = io::Result<C>>,
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let broken = CancellationToken::new();
+    let incoming = incoming.map(|accepted| accepted.map(|inner| Breakable { inner, broken: Box::pin(broken.clone().cancelled_owned()) }));
+    let mut server = Server::builder()
+        .max_concurrent_streams(config.max_concurrent_streams)
+        .http2_keepalive_interval(Some(config.keepalive_interval))
+        .http2_keepalive_timeout(Some(config.keepalive_timeout))
+        .http2_max_header_list_size(config.max_header_bytes);
+    if let Some(tls) = &config.tls {
+        let identity = Identity::from_pem(&tls.certificate_pem, secrecy::ExposeSecret::expose_secret(&tls.key_pem));
+        server = server
+            .tls_config(ServerTlsConfig::new().identity(identity))
+            .map_err(|_| Fault::field("tls", "the certificate or its key is not usable PEM"))?;
+    }
+    let serving = server.serve_with_incoming_shutdown(service, incoming, shutdown.clone().cancelled_owned());
+    let grace = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(config.grace).await;
+    };
+    tokio::select! {
+        ended = serving => ended.map_err(|error| {
+            tracing::error!(%error, "the listener ended");
+            Fault::new(Reason::Internal, "the listener ended unexpectedly")
+        }),
+        () = grace => {
+            tracing::warn!("connections outlive the grace period and are broken");
+            broken.cancel();
+            Ok(())
+        }
+    }
+}
+
+/// Sets the message limits of a generated server in both directions ([`strata_core::limits::MESSAGE_BYTES`]): a memory
+/// that can be written must also be readable (case C087).
+#[macro_export]
+macro_rules! limited {
+    ($server:expr) => {
+        $server
+            .max_decoding_message_size(::strata_core::limits::MESSAGE_BYTES)
+            .max_encoding_message_size(::strata_core::limits::MESSAGE_BYTES)
+    };
+}
+
+/// A TCP connection that holds its place among [`ServeConfig::max_connections`].
+struct Slotted {
+    stream: tokio::net::TcpStream,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// A connection that fails every read and write once `broken` is cancelled: tonic runs each connection in a task that
+/// nothing else can stop.
+struct Breakable<C> {
+    inner: C,
+    broken: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl<C> Breakable<C> {
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.broken.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl<C: Connected> Connected for Breakable<C> {
+    type ConnectInfo = C::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.inner.connect_info()
+    }
+}
+
+impl Connected for Slotted {
+    type ConnectInfo = tonic::transport::server::TcpConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Breakable<C> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Breakable<C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+impl AsyncRead for Slotted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Slotted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

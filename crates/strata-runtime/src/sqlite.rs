@@ -1,0 +1,648 @@
+//! SQLite with one writer.
+//!
+//! ```text
+//!   write(closure) -> bounded mailbox -> ONE writer thread:  BEGIN IMMEDIATE
+//!                                          closure 1 in SAVEPOINT, closure 2 in SAVEPOINT, ...
+//!                                        COMMIT (one fsync for all), then all are answered
+//!   read(closure)  -> bounded queue   -> N reader threads, one read-only connection and one snapshot each
+//! ```
+//!
+//! - A transaction runs on a thread, not in a future, so no cancelled caller can leave one open (case C061): once a closure is
+//!   in the mailbox it runs to its end, whoever still waits.
+//! - Callers that come together share one fsync; a closure that fails rolls back only itself.
+//! - An answer means committed. A closure sees what its batch-mates before it wrote; nobody else sees any of it before
+//!   the commit.
+//! - One process writes: an advisory lock on `<file>.lock` refuses a second one at open, instead of letting both believe
+//!   they are alone.
+//! - What was deleted is overwritten (`secure_delete`): a forgotten memory must not be readable in the file.
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use strata_core::{Fault, Reason};
+use tokio::sync::{mpsc, oneshot};
+
+/// Where a database is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A file; its `-wal`, `-shm` and `.lock` stand beside it.
+    File(PathBuf),
+    /// In this process, gone at the end. Reads then run on the writer thread, between transactions.
+    Memory,
+}
+
+/// How hard a commit is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Every commit is on the disk before it is answered: survives a power cut.
+    #[default]
+    Full,
+    /// Survives a crash of the process; the last commits may be lost in a power cut.
+    Normal,
+}
+
+/// Bounds of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SqliteSettings {
+    /// How hard a commit is.
+    pub synchronous: Synchronous,
+    /// Reader threads, at least 1.
+    pub readers: usize,
+    /// Longest wait for a place in a queue, and of SQLite for a lock; then the caller gets [`SqliteError::Busy`].
+    pub busy_timeout: Duration,
+    /// Closures that wait for the writer, and that wait for a reader.
+    pub queue: usize,
+    /// Closures in one transaction at most: bounds how long the first waits for the last.
+    pub batch: usize,
+}
+
+impl Default for SqliteSettings {
+    fn default() -> Self {
+        Self { synchronous: Synchronous::Full, readers: 4, busy_timeout: Duration::from_secs(5), queue: 1_024, batch: 128 }
+    }
+}
+
+/// One step of the schema. Once released it never changes: its text is checked against what was applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// From 1, without gaps.
+    pub version: u32,
+    /// For people.
+    pub name: &'static str,
+    /// Statements, run in one transaction.
+    pub sql: &'static str,
+}
+
+/// What can go wrong with a statement. Holds no message: the cause is logged where it happens, without content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SqliteError {
+    /// The disk or the database's size limit is reached; nothing was written.
+    #[error("the database is full")]
+    Full,
+    /// Queue or lock could not be had in time; nothing was written.
+    #[error("the database is busy")]
+    Busy,
+    /// The disk failed; a write may have happened.
+    #[error("the database cannot be read or written")]
+    Io,
+    /// The file is damaged or not a database.
+    #[error("the database is damaged")]
+    Corrupt,
+    /// The database is closed or closing.
+    #[error("the database is closed")]
+    Closed,
+    /// A unique, foreign key, not-null or check constraint refused; the caller knows which it risked.
+    #[error("a constraint refused")]
+    Constraint,
+    /// A query for one row found none.
+    #[error("no row")]
+    NoRows,
+    /// A defect: wrong SQL, wrong type, a panic in the closure.
+    #[error("the statement failed")]
+    Other,
+}
+
+impl From<rusqlite::Error> for SqliteError {
+    fn from(error: rusqlite::Error) -> Self {
+        if matches!(error, rusqlite::Error::QueryReturnedNoRows) {
+            return Self::NoRows;
+        }
+        let Some(code) = error.sqlite_error_code() else {
+            tracing::error!(kind = kind_of(&error), "a statement failed");
+            return Self::Other;
+        };
+        let extended = error.sqlite_error().map_or(0, |e| e.extended_code);
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the driver's list is open; what is not named is a defect")]
+        let mapped = match code {
+            ErrorCode::DiskFull | ErrorCode::TooBig | ErrorCode::OutOfMemory => Self::Full,
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Self::Busy,
+            ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::FileLockingProtocolFailed => Self::Io,
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Self::Corrupt,
+            ErrorCode::ConstraintViolation => Self::Constraint,
+            _ => Self::Other,
+        };
+        if !matches!(mapped, Self::Constraint) {
+            // The code alone: SQLite's text quotes SQL and may quote values.
+            tracing::warn!(?code, extended, "a statement failed");
+        }
+        mapped
+    }
+}
+
+/// The variant of a driver error, without its values.
+fn kind_of(error: &rusqlite::Error) -> String {
+    let text = format!("{error:?}");
+    text.chars().take_while(|c| c.is_ascii_alphanumeric()).collect()
+}
+
+impl From<SqliteError> for Fault {
+    fn from(error: SqliteError) -> Self {
+        match error {
+            SqliteError::Full => Self::new(Reason::StoreFull, "the database is full; nothing was written").retry_after(5_000),
+            SqliteError::Busy => Self::new(Reason::StoreUnavailable, "the database is busy; retry with the same request_id").retry_after(500),
+            SqliteError::Io => Self::unavailable("database"),
+            SqliteError::Closed => Self::new(Reason::NotServing, "the database is closed").retry_after(1_000),
+            SqliteError::Corrupt => Self::new(Reason::Internal, "the database is damaged; restore it from a backup"),
+            SqliteError::Constraint | SqliteError::NoRows | SqliteError::Other => Self::new(Reason::Internal, "a statement of the service failed"),
+        }
+    }
+}
+
+/// Why a database cannot be opened. Nothing was changed then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open for writing.
+    #[error("{path} is in use by another process; only one may write")]
+    Locked {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A newer program wrote it.
+    #[error("the database has schema version {store}, this program knows {binary}; use a newer program")]
+    Newer {
+        /// Version of the store.
+        store: u32,
+        /// Newest version this program knows.
+        binary: u32,
+    },
+    /// A released migration was edited.
+    #[error("migration {version} is not the one that was applied to this database")]
+    MigrationChanged {
+        /// The migration.
+        version: u32,
+    },
+    /// The program's own list of migrations has a gap.
+    #[error("migrations must be numbered from 1 without gaps")]
+    MigrationOrder,
+    /// The directory or lock file cannot be used.
+    #[error("{path} cannot be opened: {kind}")]
+    Path {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        kind: std::io::ErrorKind,
+    },
+    /// SQLite refused.
+    #[error(transparent)]
+    Sqlite(#[from] SqliteError),
+}
+
+impl From<OpenError> for Fault {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Sqlite(error) => error.into(),
+            OpenError::Locked { .. }
+            | OpenError::Newer { .. }
+            | OpenError::MigrationChanged { .. }
+            | OpenError::MigrationOrder
+            | OpenError::Path { .. } => Self::new(Reason::NotServing, error.to_string()),
+        }
+    }
+}
+
+/// Counters since open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SqliteStats {
+    /// Closures whose changes were committed.
+    pub writes: u64,
+    /// Transactions they took.
+    pub transactions: u64,
+    /// Closures run on readers.
+    pub reads: u64,
+    /// Closures waiting for the writer now.
+    pub queued: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    writes: AtomicU64,
+    transactions: AtomicU64,
+    reads: AtomicU64,
+}
+
+/// Answers a caller once the fate of the transaction is known.
+type Answer = Box<dyn FnOnce(Result<(), SqliteError>) + Send>;
+
+/// What a closure did inside its savepoint.
+struct Ran {
+    keep: bool,
+    answer: Answer,
+}
+
+/// A closure in the mailbox, with the caller that waits for it.
+trait Write: Send {
+    /// Runs it; its answer waits for the commit.
+    fn run(self: Box<Self>, connection: &Connection) -> Ran;
+    /// Answers without running it.
+    fn refuse(self: Box<Self>, error: SqliteError);
+}
+
+struct Closure<T, E, F> {
+    closure: F,
+    tell: oneshot::Sender<Result<T, E>>,
+    span: tracing::Span,
+}
+
+impl<T, E, F> Write for Closure<T, E, F>
+where
+    F: FnOnce(&Connection) -> Result<T, E> + Send,
+    T: Send + 'static,
+    E: From<SqliteError> + Send + 'static,
+{
+    fn run(self: Box<Self>, connection: &Connection) -> Ran {
+        let Self { closure, tell, span } = *self;
+        let outcome = span.in_scope(|| catch_unwind(AssertUnwindSafe(|| closure(connection))));
+        // The panic hook has logged where.
+        let outcome = outcome.unwrap_or_else(|_| Err(SqliteError::Other.into()));
+        let keep = outcome.is_ok();
+        let answer = move |fate: Result<(), SqliteError>| {
+            // Nobody listens any more: the caller went away, its write did not.
+            let _ = tell.send(fate.map_err(E::from).and(outcome));
+        };
+        Ran { keep, answer: Box::new(answer) }
+    }
+
+    fn refuse(self: Box<Self>, error: SqliteError) {
+        let _ = self.tell.send(Err(error.into()));
+    }
+}
+
+enum Job {
+    Write(Box<dyn Write>),
+    /// Outside a transaction: reads of a memory database.
+    Read(ReadJob),
+    Close(oneshot::Sender<()>),
+}
+
+type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
+
+/// A database. Cheap to clone; when the last clone is dropped the writer finishes its queue and closes the file.
+#[derive(Clone, Debug)]
+pub struct Database {
+    writer: mpsc::Sender<Job>,
+    readers: Option<mpsc::Sender<ReadJob>>,
+    counters: Arc<Counters>,
+    busy_timeout: Duration,
+    queue: usize,
+}
+
+impl Database {
+    /// Opens, migrates, and starts the threads. Blocking: call it at start, or through [`crate::TaskGroup::blocking`].
+    ///
+    /// # Errors
+    /// [`OpenError`]; a store that is locked, newer or altered is left as it was.
+    pub fn open(location: &Location, migrations: &[Migration], settings: SqliteSettings) -> Result<Self, OpenError> {
+        if migrations.iter().zip(1..).any(|(migration, version)| migration.version != version) {
+            return Err(OpenError::MigrationOrder);
+        }
+        let (mut connection, lock) = match location {
+            Location::Memory => (Connection::open_in_memory().map_err(SqliteError::from)?, None),
+            Location::File(path) => {
+                let lock = lock(path)?;
+                check_existing(path, migrations)?;
+                create_private(path)?;
+                (Connection::open(path).map_err(SqliteError::from)?, Some(lock))
+            }
+        };
+        prepare(&connection, &settings).map_err(SqliteError::from)?;
+        migrate(&mut connection, migrations)?;
+
+        let counters = Arc::new(Counters::default());
+        let (writer, mailbox) = mpsc::channel(settings.queue.max(1));
+        let readers = match location {
+            Location::Memory => None,
+            Location::File(path) => Some(start_readers(path, &settings)?),
+        };
+        let thread = Writer { connection, mailbox, counters: Arc::clone(&counters), batch: settings.batch.max(1), _lock: lock };
+        std::thread::Builder::new()
+            .name("sqlite writer".into())
+            .spawn(move || thread.run())
+            .map_err(|error| OpenError::Path { path: PathBuf::new(), kind: error.kind() })?;
+        Ok(Self { writer, readers, counters, busy_timeout: settings.busy_timeout, queue: settings.queue.max(1) })
+    }
+
+    /// Runs `closure` in the next transaction and answers after its commit. The closure has a savepoint of its own: if it
+    /// fails or panics, what it did is undone and its error returned, and nobody else is touched. It must not begin, commit or
+    /// roll back by itself, and should be short: everyone waits for it.
+    ///
+    /// Cancel-safe: dropped before its closure is in the mailbox, nothing happens; dropped later, the closure runs and
+    /// commits all the same.
+    ///
+    /// # Errors
+    /// The closure's error, or a [`SqliteError`] of queue or commit.
+    pub async fn write<T, E, F>(&self, closure: F) -> Result<T, E>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<SqliteError> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let job = Closure { closure, tell, span: tracing::Span::current() };
+        self.enqueue(Job::Write(Box::new(job))).await?;
+        told.await.map_err(|_| SqliteError::Closed)?
+    }
+
+    /// Runs `closure` on a read-only connection, inside one snapshot of all that is committed.
+    ///
+    /// # Errors
+    /// The closure's error, or a [`SqliteError`] of the queue.
+    pub async fn read<T, E, F>(&self, closure: F) -> Result<T, E>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<SqliteError> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let (span, counters) = (tracing::Span::current(), Arc::clone(&self.counters));
+        let job: ReadJob = Box::new(move |connection: &Connection| {
+            if tell.is_closed() {
+                return; // Nobody waits: unlike a write, a read has no other purpose.
+            }
+            counters.reads.fetch_add(1, Ordering::Relaxed);
+            let outcome = span.in_scope(|| snapshot(connection, closure));
+            let _ = tell.send(outcome);
+        });
+        match &self.readers {
+            None => self.enqueue(Job::Read(job)).await?,
+            Some(readers) => {
+                let place = tokio::time::timeout(self.busy_timeout, readers.reserve()).await.map_err(|_| SqliteError::Busy)?;
+                place.map_err(|_| SqliteError::Closed)?.send(job);
+            }
+        }
+        told.await.map_err(|_| SqliteError::Closed)?
+    }
+
+    async fn enqueue(&self, job: Job) -> Result<(), SqliteError> {
+        let place = tokio::time::timeout(self.busy_timeout, self.writer.reserve()).await.map_err(|_| SqliteError::Busy)?;
+        place.map_err(|_| SqliteError::Closed)?.send(job);
+        Ok(())
+    }
+
+    /// Counters since open.
+    #[must_use]
+    pub fn stats(&self) -> SqliteStats {
+        SqliteStats {
+            writes: self.counters.writes.load(Ordering::Relaxed),
+            transactions: self.counters.transactions.load(Ordering::Relaxed),
+            reads: self.counters.reads.load(Ordering::Relaxed),
+            queued: (self.queue - self.writer.capacity().min(self.queue)) as u64,
+        }
+    }
+
+    /// Finishes what is in the mailbox, moves the write-ahead log into the file, closes it and releases the lock. Later
+    /// calls, of any clone, get [`SqliteError::Closed`].
+    pub async fn close(&self) {
+        let (tell, told) = oneshot::channel();
+        if self.writer.send(Job::Close(tell)).await.is_ok() {
+            let _ = told.await;
+        }
+    }
+}
+
+/// The writer thread.
+struct Writer {
+    connection: Connection,
+    mailbox: mpsc::Receiver<Job>,
+    counters: Arc<Counters>,
+    batch: usize,
+    _lock: Option<File>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut closing = None;
+        while let Some(job) = self.mailbox.blocking_recv() {
+            let mut next = Some(job);
+            while let Some(job) = next.take() {
+                match job {
+                    Job::Write(first) => next = self.transaction(first),
+                    Job::Read(read) => read(&self.connection),
+                    Job::Close(tell) => {
+                        // What was accepted before still runs; nothing new is accepted.
+                        self.mailbox.close();
+                        closing.get_or_insert(tell);
+                    }
+                }
+            }
+        }
+        let Self { connection, mailbox, _lock, .. } = self;
+        drop(mailbox);
+        if let Err(error) = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);").map_err(SqliteError::from) {
+            tracing::warn!(%error, "the log stays beside the database until the next start");
+        }
+        if connection.close().is_err() {
+            tracing::warn!("the database was not closed cleanly");
+        }
+        drop(_lock);
+        if let Some(tell) = closing {
+            let _ = tell.send(());
+        }
+    }
+
+    /// Runs `first` and what else is waiting in one transaction; returns the job that ended the batch, if one did.
+    fn transaction(&mut self, first: Box<dyn Write>) -> Option<Job> {
+        let connection = &self.connection;
+        let begun = connection.execute_batch("BEGIN IMMEDIATE").map_err(SqliteError::from);
+        if let Err(error) = begun {
+            tracing::warn!(%error, "no transaction could begin");
+            first.refuse(error);
+            return None;
+        }
+        let mut answers: Vec<Ran> = Vec::new();
+        let (mut job, mut after) = (Some(first), None);
+        while let Some(write) = job.take() {
+            if let Some(ran) = in_savepoint(connection, write) {
+                answers.push(ran);
+            }
+            // A full disk or an I/O error makes SQLite roll back the whole transaction by itself.
+            if connection.is_autocommit() || answers.len() >= self.batch {
+                break;
+            }
+            match self.mailbox.try_recv() {
+                Ok(Job::Write(more)) => job = Some(more),
+                Ok(other @ (Job::Read(_) | Job::Close(_))) => after = Some(other),
+                Err(_) => {}
+            }
+        }
+        let fate = if connection.is_autocommit() {
+            Err(SqliteError::Io)
+        } else {
+            connection.execute_batch("COMMIT").map_err(|error| {
+                let _ = connection.execute_batch("ROLLBACK");
+                SqliteError::from(error)
+            })
+        };
+        if fate.is_ok() {
+            self.counters.transactions.fetch_add(1, Ordering::Relaxed);
+            self.counters.writes.fetch_add(answers.iter().filter(|ran| ran.keep).count() as u64, Ordering::Relaxed);
+        }
+        for Ran { keep, answer } in answers {
+            // A closure that failed by itself keeps its own error: its changes are gone either way.
+            answer(if keep { fate } else { Ok(()) });
+        }
+        after
+    }
+}
+
+/// Runs a closure in a savepoint of its own; `None` when it could not run and has been told so.
+fn in_savepoint(connection: &Connection, write: Box<dyn Write>) -> Option<Ran> {
+    if let Err(error) = connection.execute_batch("SAVEPOINT job") {
+        write.refuse(error.into());
+        return None;
+    }
+    let Ran { keep, answer } = write.run(connection);
+    if connection.is_autocommit() {
+        return Some(Ran { keep, answer });
+    }
+    let closed = connection.execute_batch(if keep { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" });
+    Some(match closed.map_err(SqliteError::from) {
+        Err(error) if keep => Ran { keep: false, answer: Box::new(move |_| answer(Err(error))) },
+        Ok(()) | Err(_) => Ran { keep, answer },
+    })
+}
+
+fn snapshot<T, E: From<SqliteError>>(connection: &Connection, closure: impl FnOnce(&Connection) -> Result<T, E>) -> Result<T, E> {
+    connection.execute_batch("BEGIN DEFERRED").map_err(SqliteError::from)?;
+    let outcome = catch_unwind(AssertUnwindSafe(|| closure(connection))).unwrap_or_else(|_| Err(SqliteError::Other.into()));
+    // Nothing was written: ending either way is the same, and cannot lose anything.
+    if connection.execute_batch("ROLLBACK").is_err() {
+        tracing::warn!("a read transaction did not end");
+    }
+    outcome
+}
+
+fn start_readers(path: &Path, settings: &SqliteSettings) -> Result<mpsc::Sender<ReadJob>, OpenError> {
+    let (send, receive) = mpsc::channel::<ReadJob>(settings.queue.max(1));
+    let receive = Arc::new(Mutex::new(receive));
+    for n in 0..settings.readers.max(1) {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(SqliteError::from)?;
+        prepare_any(&connection, settings).map_err(SqliteError::from)?;
+        connection.execute_batch("PRAGMA query_only = ON").map_err(SqliteError::from)?;
+        let receive = Arc::clone(&receive);
+        let work = move || {
+            loop {
+                // One thread waits for work while the others wait for the lock: the next job wakes exactly one.
+                let job = receive.lock().blocking_recv();
+                match job {
+                    Some(job) => job(&connection),
+                    None => return,
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name(format!("sqlite reader {n}"))
+            .spawn(work)
+            .map_err(|error| OpenError::Path { path: path.to_owned(), kind: error.kind() })?;
+    }
+    Ok(send)
+}
+
+/// Statements kept prepared per connection: more than the product has.
+const STATEMENTS: usize = 256;
+
+fn prepare_any(connection: &Connection, settings: &SqliteSettings) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.busy_timeout(settings.busy_timeout)?;
+    // temp_store: sorting must not leave content in a file. trusted_schema: a planted view must not run functions.
+    connection.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA trusted_schema = OFF; PRAGMA cache_size = -8192;")
+}
+
+fn prepare(connection: &Connection, settings: &SqliteSettings) -> rusqlite::Result<()> {
+    prepare_any(connection, settings)?;
+    let synchronous = match settings.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; \
+         PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 1000;"
+    ))
+}
+
+fn path_error(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
+    move |error| OpenError::Path { path: path.to_owned(), kind: error.kind() }
+}
+
+/// Options for files that only their owner may read.
+fn private() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let file = private().open(&name).map_err(path_error(&name))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(path_error(&name)(error)),
+    }
+}
+
+/// An empty file is an empty database; SQLite gives the log beside it the same mode.
+fn create_private(path: &Path) -> Result<(), OpenError> {
+    private().open(path).map(drop).map_err(path_error(path))
+}
+
+/// Refuses a newer or altered store before anything is written to it.
+fn check_existing(path: &Path, migrations: &[Migration]) -> Result<(), OpenError> {
+    if std::fs::metadata(path).map_or(0, |file| file.len()) == 0 {
+        return Ok(());
+    }
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(SqliteError::from)?;
+    applied(&connection, migrations).map(|_| ())
+}
+
+/// Number of migrations that the store has, all checked.
+fn applied(connection: &Connection, migrations: &[Migration]) -> Result<usize, OpenError> {
+    let exists: bool = connection
+        .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations')", [], |row| row.get(0))
+        .map_err(SqliteError::from)?;
+    if !exists {
+        return Ok(0);
+    }
+    let mut statement = connection.prepare("SELECT version, checksum FROM schema_migrations ORDER BY version").map_err(SqliteError::from)?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?))).map_err(SqliteError::from)?;
+    let rows: Vec<_> = rows.collect::<Result<_, _>>().map_err(SqliteError::from)?;
+    if let Some((store, _)) = rows.get(migrations.len()) {
+        let store = rows.last().map_or(*store, |(version, _)| *version);
+        return Err(OpenError::Newer { store, binary: migrations.last().map_or(0, |migration| migration.version) });
+    }
+    for ((version, checksum), migration) in rows.iter().zip(migrations) {
+        if *version != migration.version || checksum.as_slice() != blake3::hash(migration.sql.as_bytes()).as_bytes() {
+            return Err(OpenError::MigrationChanged { version: *version });
+        }
+    }
+    Ok(rows.len())
+}
+
+fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<(), OpenError> {
+    connection
+        .execute_batch("CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum BLOB NOT NULL) STRICT")
+        .map_err(SqliteError::from)?;
+    let done = applied(connection, migrations)?;
+    for migration in migrations.iter().skip(done) {
+        let step = || -> rusqlite::Result<()> {
+            let transaction = connection.unchecked_transaction()?;
+            transaction.execute_batch(migration.sql)?;
+            transaction.execute(
+                "INSERT INTO schema_migrations (version, name, checksum) VALUES (?1, ?2, ?3)",
+                (migration.version, migration.name, blake3::hash(migration.sql.as_bytes()).as_bytes().as_slice()),
+            )?;
+            transaction.commit()
+        };
+        step().map_err(SqliteError::from)?;
+        tracing::info!(version = migration.version, name = migration.name, "migrated");
+    }
+    Ok(())
+}

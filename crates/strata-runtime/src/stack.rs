@@ -1,0 +1,83 @@
+//! What every call goes through, as two lists to be read from the top: outermost first.
+//!
+//! A stack is served by [`crate::server::serve`], called by [`crate::channel::local`], or both: it is cheap to clone.
+
+use crate::channel::RpcChannel;
+use crate::layer::admission::{Admission, AdmissionSettings};
+use crate::layer::auth::Authenticator;
+use crate::layer::deadline::Deadline;
+use crate::layer::metrics::Metrics;
+use crate::layer::panic::CatchPanic;
+use crate::layer::request_id::RequestIds;
+use crate::layer::trace::Trace;
+use crate::layer::{Rpc, Use};
+use crate::ports::Ports;
+use crate::signing::Verifier;
+use std::sync::Arc;
+use tower::util::BoxCloneSyncService;
+use tower::{ServiceBuilder, ServiceExt};
+
+/// What both stacks need.
+#[derive(Clone, Debug)]
+pub struct StackDeps {
+    /// Mints request ids.
+    pub ports: Ports,
+    /// Bounds of time.
+    pub deadline: Deadline,
+    /// Bounds of load.
+    pub admission: AdmissionSettings,
+    /// Instruments.
+    pub metrics: Metrics,
+}
+
+impl StackDeps {
+    /// Default bounds.
+    #[must_use]
+    pub fn new(ports: Ports) -> Self {
+        Self { ports, deadline: Deadline::default(), admission: AdmissionSettings::default(), metrics: Metrics::global() }
+    }
+}
+
+/// The router's stack: callers are authenticated and authorised.
+pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &StackDeps) -> RpcChannel {
+    served(
+        ServiceBuilder::new()
+            // First, so that every answer, refusals included, carries the id a person can ask about.
+            .layer(Use::new(RequestIds { ids: Arc::clone(&deps.ports.ids) }))
+            // Around everything that may refuse: a refusal is a traced and counted call too.
+            .layer(Use::new(Trace))
+            .layer(Use::new(deps.metrics.clone()))
+            // Before any work: what we cannot hold we refuse while it is cheap.
+            .layer(Use::new(Admission::new(deps.admission)))
+            // Who, then whether: nothing below runs for a stranger.
+            .layer(Use::from(authenticator))
+            // The handler's time, not the time spent refusing.
+            .layer(Use::new(deps.deadline))
+            // Innermost, so that a defect of a handler is an answer for all layers above.
+            .layer(Use::new(CatchPanic))
+            .service(service),
+    )
+}
+
+/// A layer's stack: callers are the router, by signature.
+pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -> RpcChannel {
+    served(
+        ServiceBuilder::new()
+            // As above: the router sends its own id along, so both logs show the same one.
+            .layer(Use::new(RequestIds { ids: Arc::clone(&deps.ports.ids) }))
+            .layer(Use::new(Trace))
+            .layer(Use::new(deps.metrics.clone()))
+            .layer(Use::new(Admission::new(deps.admission)))
+            // The deadline stands outside: verifying waits for the first message, and that wait must end too.
+            .layer(Use::new(deps.deadline))
+            // The only authorisation of a layer: the router's signature over who asks, for whom, and for what.
+            .layer(Use::from(verifier))
+            .layer(Use::new(CatchPanic))
+            .service(service),
+    )
+}
+
+/// Unlike [`crate::channel::local`] this keeps the extensions: the listener puts the peer's address there.
+fn served<S: Rpc>(service: S) -> RpcChannel {
+    BoxCloneSyncService::new(service.map_err(|never| match never {}))
+}

@@ -1,0 +1,143 @@
+//! Logs to stderr, traces and metrics to an OTLP collector when one is named. Nothing leaves the process by default, and
+//! no log line or span holds content.
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::WithExportConfig as _;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use serde::Deserialize;
+use std::time::Duration;
+use strata_core::{Fault, Reason};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Form of the log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One JSON object per line, for machines.
+    Json,
+    /// For people.
+    #[default]
+    Pretty,
+}
+
+/// What to record and where to send it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryConfig {
+    /// Role of the process: `service.name` becomes `strata-<role>`.
+    pub role: String,
+    /// Id of this replica, such as the pod's name; without it viewers merge replicas.
+    pub instance: Option<String>,
+    /// Filter in the syntax of `RUST_LOG`.
+    pub filter: String,
+    /// Form of the log lines.
+    pub format: LogFormat,
+    /// OTLP gRPC endpoint, such as `http://collector:4317`; none = traces and metrics stay off.
+    pub otlp_endpoint: Option<String>,
+    /// Share of traces that begin here and are recorded, 0 to 1. A caller's own decision is followed.
+    pub sample_ratio: f64,
+    /// Seconds between exports of metrics.
+    pub metrics_interval_seconds: u64,
+}
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        Self {
+            role: "all".into(),
+            instance: None,
+            filter: "info".into(),
+            format: LogFormat::default(),
+            otlp_endpoint: None,
+            sample_ratio: 1.0,
+            metrics_interval_seconds: 30,
+        }
+    }
+}
+
+/// Flushes what is buffered when the process ends; without it the last batch is lost.
+#[must_use = "telemetry ends when the guard is dropped"]
+#[derive(Debug, Default)]
+pub struct Guard {
+    traces: Option<SdkTracerProvider>,
+    metrics: Option<SdkMeterProvider>,
+}
+
+/// Longest wait for a collector at the end of a process.
+const FLUSH: Duration = Duration::from_secs(3);
+/// The exporter's own transport must not be traced, or every export makes another. Appended to the user's filter.
+const QUIET: &str = "h2=off,hyper=off,hyper_util=off,tonic=off,tower=off,opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn";
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(traces) = self.traces.take()
+            && let Err(error) = traces.shutdown_with_timeout(FLUSH)
+        {
+            tracing::warn!(%error, "the last traces were not delivered");
+        }
+        if let Some(metrics) = self.metrics.take()
+            && let Err(error) = metrics.shutdown_with_timeout(FLUSH)
+        {
+            tracing::warn!(%error, "the last metrics were not delivered");
+        }
+    }
+}
+
+/// Sets up logs, and traces and metrics if an endpoint is named. Once per process, inside a tokio runtime.
+///
+/// # Errors
+/// `INVALID_FIELD` naming the bad setting; `INTERNAL` when telemetry is set up already.
+pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.filter)).map_err(|_| Fault::field("telemetry.filter", "is not a filter such as info,strata=debug"))?;
+    if !(0.0..=1.0).contains(&config.sample_ratio) {
+        return Err(Fault::field("telemetry.sample_ratio", "must be 0 to 1"));
+    }
+    opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+    let guard = export(config)?;
+    let spans = guard.traces.as_ref().map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("strata")));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter).with(spans);
+    let done = match config.format {
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+        LogFormat::Pretty => registry.with(lines).try_init(),
+    };
+    done.map_err(|_| Fault::new(Reason::Internal, "telemetry is set up already"))?;
+    log_panics_without_content();
+    Ok(guard)
+}
+
+fn export(config: &TelemetryConfig) -> Result<Guard, Fault> {
+    let Some(endpoint) = &config.otlp_endpoint else { return Ok(Guard::default()) };
+    let wrong = |_| Fault::field("telemetry.otlp_endpoint", "must be http://host:port of an OTLP gRPC collector");
+    let mut resource = Resource::builder().with_service_name(format!("strata-{}", config.role));
+    if let Some(instance) = &config.instance {
+        resource = resource.with_attribute(opentelemetry::KeyValue::new("service.instance.id", instance.clone()));
+    }
+    let resource = resource.build();
+    let spans = opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(FLUSH).build().map_err(wrong)?;
+    let traces = SdkTracerProvider::builder()
+        .with_batch_exporter(spans)
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sample_ratio))))
+        .with_resource(resource.clone())
+        .build();
+    let exporter = opentelemetry_otlp::MetricExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(FLUSH).build().map_err(wrong)?;
+    let reader = opentelemetry_sdk::metrics::PeriodicReader::builder(exporter)
+        .with_interval(Duration::from_secs(config.metrics_interval_seconds.max(1)))
+        .build();
+    let metrics = SdkMeterProvider::builder().with_reader(reader).with_resource(resource).build();
+    opentelemetry::global::set_tracer_provider(traces.clone());
+    opentelemetry::global::set_meter_provider(metrics.clone());
+    Ok(Guard { traces: Some(traces), metrics: Some(metrics) })
+}
+
+/// The default hook prints the message of a panic, which may quote content. Ours prints where it happened.
+fn log_panics_without_content() {
+    std::panic::set_hook(Box::new(|panic| {
+        let (file, line) = panic.location().map_or(("unknown", 0), |at| (at.file(), at.line()));
+        tracing::error!(file, line, "a defect: the code panicked");
+    }));
+}
