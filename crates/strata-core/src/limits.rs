@@ -62,6 +62,11 @@ pub const VECTOR_DIMS: usize = 4_096;
 pub const HEADER_SECONDS: i64 = 5;
 /// Seconds of clock skew tolerated between processes.
 pub const SKEW_SECONDS: i64 = 2;
+/// Bytes of a signed header's attestation (rule P10): it travels as HTTP/2 metadata, which servers bound at 64 KiB.
+pub const ATTESTATION_BYTES: usize = 16 * 1024;
+/// Signed calls one layer process accepts per second (rule P10): each nonce is remembered for about ten seconds, so this
+/// many cost 16 MB.
+pub const NONCES_PER_SECOND: usize = 50_000;
 /// Seconds a promotion may take from seal to apply (rule P5).
 pub const PROMOTION_SECONDS: i64 = 10;
 /// Seconds an idempotent answer is kept (api.md).
