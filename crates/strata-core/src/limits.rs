@@ -26,8 +26,40 @@ pub const SESSION_TURNS: u32 = 10_000;
 pub const SESSION_BYTES: u64 = 16 * 1024 * 1024;
 /// Turns in one append: keeps one Redis script short.
 pub const APPEND_TURNS: usize = 200;
+/// Shortest life of a session in seconds (rule S10).
+pub const SESSION_TTL_MIN_SECONDS: i64 = 1;
+/// Longest life of a session without use in seconds: 30 days (rule S10).
+pub const SESSION_TTL_MAX_SECONDS: i64 = 30 * 24 * 3600;
+/// Live sessions of one user: a search looks at each of them.
+pub const SESSIONS_PER_USER: u32 = 10_000;
+/// Bytes of a speaker's name and of a caller's own turn id: names, not texts.
+pub const TURN_NAME_BYTES: usize = 128;
+/// Turns of one user that a search looks at, newest sessions first: bounds time and the memory of one cached owner.
+pub const SEARCH_TURNS: u32 = 20_000;
+/// Vectors that one search makes while the caller waits; later ones are made in the background.
+pub const SEARCH_EMBEDDINGS: usize = 256;
+/// Request ids that a session remembers for CompressSession; beyond it the oldest is forgotten. Each holds a summary.
+pub const COMPRESS_REQUESTS: u32 = 64;
+/// Values listed beside the summaries of one window, newest first: their place is outside the prompt.
+pub const WINDOW_VALUES: usize = 1_000;
+/// Bytes of the text of turns in one answer: half of a message, so that framing and marks always fit.
+pub const TURNS_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 /// Bytes of a board fact's value (rule W4).
 pub const BOARD_FACT_BYTES: usize = 512;
+/// Bytes of a board fact's value that is JSON: more is a raw payload (rule W4).
+pub const BOARD_JSON_BYTES: usize = 256;
+/// Lines of a board fact's value (rule W4).
+pub const BOARD_FACT_LINES: usize = 3;
+/// Characters of a fact's source and of a digest's tool: names, not texts.
+pub const BOARD_NAME_CHARS: usize = 128;
+/// Characters of a todo's step and of its note.
+pub const TODO_CHARS: usize = 500;
+/// Request ids a board remembers; beyond it the oldest is forgotten. A retry comes within seconds, a board of this many
+/// writes within hours.
+pub const BOARD_REQUESTS: usize = 4_096;
+/// Bytes of answers a board keeps for repeated request ids, the newest first; to an older one the present state is the
+/// answer. As much as a full board.
+pub const BOARD_ANSWER_BYTES: usize = 64 * 1024;
 /// Facts of a board (rule W8).
 pub const BOARD_FACTS: usize = 64;
 /// Todos of a board (rule W8).
