@@ -16,7 +16,6 @@ use crate::server::{self, ServeConfig};
 use crate::task::TaskGroup;
 use http::{Request, Response};
 use hyper_util::rt::TokioIo;
-use std::future::Future;
 use std::io;
 use std::time::Duration;
 use strata_core::{Fault, Reason};
@@ -179,7 +178,7 @@ pub(crate) fn transport_status(error: BoxError) -> Status {
     crate::layer::status(Fault::new(Reason::StoreUnavailable, "the service does not answer; retry with the same request_id").retry_after(500))
 }
 
-/// Awaits the next ready of a channel, then calls it.
-pub(crate) fn call(mut channel: RpcChannel, request: Request<Body>) -> impl Future<Output = Result<Response<Body>, Status>> + Send {
-    async move { channel.ready().await?.call(request).await }
+/// Awaits that a channel is ready, then calls it.
+pub(crate) async fn call(mut channel: RpcChannel, request: Request<Body>) -> Result<Response<Body>, Status> {
+    channel.ready().await?.call(request).await
 }

@@ -93,6 +93,12 @@ impl Stopwatch {
     }
 }
 
+/// Waits, for code that has nothing to wait for but time: a backoff, the end of a grace period.
+#[expect(clippy::disallowed_methods, reason = "the one place that sleeps")]
+pub async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

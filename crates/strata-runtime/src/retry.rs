@@ -1,6 +1,6 @@
 //! Bounded retries with exponential backoff, for loops around stores. Never for a caller's RPC: clients retry those.
 
-use crate::ports::RandomIds;
+use crate::ports::{RandomIds, pause};
 use std::future::Future;
 use std::time::Duration;
 use strata_core::ports::IdSource;
@@ -50,7 +50,7 @@ where
         match operation().await {
             Err(error) if done < policy.attempts && retryable(&error) => {
                 let noise = RandomIds.next().as_bytes()[15];
-                tokio::time::sleep(policy.delay(done, noise)).await;
+                pause(policy.delay(done, noise)).await;
                 done += 1;
             }
             answer => return answer,

@@ -6,6 +6,7 @@
 //! connection nor an endless stream can hold the process (case C180).
 
 use crate::channel::GrpcService;
+use crate::ports::pause;
 use futures::{Stream, StreamExt};
 use std::io;
 use std::net::SocketAddr;
@@ -104,7 +105,7 @@ pub async fn serve<S: GrpcService>(listener: TcpListener, service: S, config: &S
             Err(error) => {
                 // Out of file descriptors: accepting again at once would spin.
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                pause(Duration::from_millis(50)).await;
                 Err(error)
             }
         };
@@ -139,7 +140,7 @@ where
     let serving = server.serve_with_incoming_shutdown(service, incoming, shutdown.clone().cancelled_owned());
     let grace = async {
         shutdown.cancelled().await;
-        tokio::time::sleep(config.grace).await;
+        pause(config.grace).await;
     };
     tokio::select! {
         ended = serving => ended.map_err(|error| {

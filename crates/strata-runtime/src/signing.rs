@@ -435,8 +435,8 @@ impl Verifier {
             return Err(refused("the header is for another method"));
         }
         let now = self.ports.clock.now();
-        let age = now.since(claims.issued_at);
-        if age > (HEADER_SECONDS + SKEW_SECONDS) * SECOND || age < -SKEW_SECONDS * SECOND {
+        let valid = -SKEW_SECONDS * SECOND..=(HEADER_SECONDS + SKEW_SECONDS) * SECOND;
+        if !valid.contains(&now.since(claims.issued_at)) {
             return Err(refused("the header has expired or is from the future"));
         }
         if claims.issued_at < self.started_at {

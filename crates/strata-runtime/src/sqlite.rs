@@ -306,7 +306,7 @@ impl Database {
                 let lock = lock(path)?;
                 check_existing(path, migrations)?;
                 create_private(path)?;
-                (Connection::open(path).map_err(SqliteError::from)?, Some(lock))
+                (Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(SqliteError::from)?, Some(lock))
             }
         };
         prepare(&connection, &settings).map_err(SqliteError::from)?;
