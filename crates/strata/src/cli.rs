@@ -1,0 +1,290 @@
+//! The command line: every command teaches by its `--help`.
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// Layered memory for AI agents, served over gRPC.
+///
+/// `strata serve` runs the whole product in one process with no other server. `strata replay examples/story.en.jsonl`
+/// plays a conversation through it and shows what each layer did, and by which rule.
+#[derive(Debug, Parser)]
+#[command(name = "strata", version, max_term_width = 110, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs the server: all roles in one process, or the ones named by --roles.
+    #[command(after_long_help = SERVE_HELP)]
+    Serve(ServeArgs),
+    /// Plays dialogues through the gRPC API and shows, turn by turn, what each layer did and by which rule.
+    #[command(after_long_help = REPLAY_HELP)]
+    Replay(ReplayArgs),
+    /// Calls a running server.
+    #[command(after_long_help = CTL_HELP)]
+    Ctl(CtlArgs),
+    /// Checks or prints the configuration.
+    Config(ConfigArgs),
+    /// Asks a running server to rebuild the vector index from its records.
+    Reindex(ServerArgs),
+    /// Prints a completion script for a shell.
+    Completions {
+        /// Shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+const SERVE_HELP: &str = "\
+Examples:
+  strata serve                                   all roles, embedded stores under ./strata-data, on 127.0.0.1:7420
+  strata serve --redis-url redis://127.0.0.1/    the same with session memory on Redis
+  strata serve --roles longterm --internal-listen 127.0.0.1:7423
+  strata serve --config strata.toml              everything else: see `strata config print`
+
+Settings come from defaults, then the file, then the environment (STRATA_SERVER__LISTEN for server.listen), then flags.
+A listener that is not on loopback is refused until [auth] has credentials.";
+
+const REPLAY_HELP: &str = "\
+Examples:
+  strata replay examples/story.en.jsonl                       starts an embedded server for this run
+  strata replay examples/story.zh.jsonl --server http://127.0.0.1:7420
+  strata replay dialogue.jsonl --json | jq .                  one JSON object a line
+
+A file holds one JSON object a line: `meta` starts a dialogue, `turn` is something said, `call` is an RPC the agent makes
+(any of `strata ctl methods`, in JSON), `query` is a question. A query with `expect` must be met: the command exits with 1
+when an expectation fails. Running a file again with the same --run id repeats the same request ids: nothing doubles.";
+
+const CTL_HELP: &str = "\
+Examples:
+  strata ctl health
+  strata ctl recall --user ada \"how should invoices be booked?\"
+  strata ctl history --user ada work.cost_centre
+  strata ctl methods
+  strata ctl call ListMemories '{\"user_id\": \"ada\", \"page_size\": 10}'";
+
+/// Where the configuration comes from.
+#[derive(Args, Debug, Clone, Default)]
+pub struct ConfigSource {
+    /// Configuration file (TOML). Without it: defaults, environment and flags.
+    #[arg(long, env = "STRATA_CONFIG", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+}
+
+/// Flags of `serve`: each overrides one setting.
+#[derive(Args, Debug, Clone, Default)]
+pub struct ServeArgs {
+    /// Configuration.
+    #[command(flatten)]
+    pub source: ConfigSource,
+    /// Roles to run in this process, comma-separated: router, working, session, longterm. Default: all.
+    #[arg(long, value_delimiter = ',')]
+    pub roles: Vec<String>,
+    /// Public address of the router.
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
+    /// Internal address of the layers, for routers in other processes.
+    #[arg(long)]
+    pub internal_listen: Option<SocketAddr>,
+    /// Folder of the embedded stores.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub data_dir: Option<PathBuf>,
+    /// Redis for session memory, ledger and checkpoints, such as redis://127.0.0.1/0. Default: embedded.
+    #[arg(long)]
+    pub redis_url: Option<String>,
+    /// Qdrant's gRPC address for the vectors, such as http://127.0.0.1:6334. Default: embedded exact index.
+    #[arg(long)]
+    pub qdrant_url: Option<String>,
+    /// Form of the log lines on standard error.
+    #[arg(long, value_enum)]
+    pub log_format: Option<LogFormat>,
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How to reach a running server.
+#[derive(Args, Debug, Clone)]
+pub struct ServerArgs {
+    /// Address of the router.
+    #[arg(long, env = "STRATA_SERVER", default_value = "http://127.0.0.1:7420")]
+    pub server: String,
+    /// API key; not needed on a loopback server without credentials.
+    #[arg(long, env = "STRATA_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Seconds to wait for an answer.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub timeout: u64,
+}
+
+/// Arguments of `replay`.
+#[derive(Args, Debug, Clone)]
+pub struct ReplayArgs {
+    /// Dialogue files.
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Server to play against. Without it an embedded one is started for this run.
+    #[arg(long, env = "STRATA_SERVER")]
+    pub server: Option<String>,
+    /// API key for --server.
+    #[arg(long, env = "STRATA_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Folder for the embedded server's stores; default: a temporary one, removed at the end.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub data_dir: Option<PathBuf>,
+    /// One JSON object a line on standard output instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Questions to ask at most for each dialogue.
+    #[arg(long, default_value_t = 5)]
+    pub questions: usize,
+    /// Turns to play at most for each dialogue.
+    #[arg(long)]
+    pub turns: Option<usize>,
+    /// Names the run: the same name repeats the same request ids, so that nothing is doubled. Default: the file's name.
+    #[arg(long)]
+    pub run: Option<String>,
+    /// Show only stored, refused and superseded statements and the answers, not every turn.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Arguments of `ctl`.
+#[derive(Args, Debug, Clone)]
+pub struct CtlArgs {
+    /// Server.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// What to call.
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// Whose memory a command is about.
+#[derive(Args, Debug, Clone)]
+pub struct OwnerArgs {
+    /// User; may be left out when the credential names one.
+    #[arg(long, short, default_value = "")]
+    pub user: String,
+    /// Agent.
+    #[arg(long, default_value = "")]
+    pub agent: String,
+}
+
+/// What `ctl` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum CtlCommand {
+    /// Health per service.
+    Health,
+    /// Version, stores, embedder, modes and the state of every layer.
+    Status,
+    /// Recalls what is relevant to a question.
+    Recall {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// The question.
+        query: String,
+        /// Items at most.
+        #[arg(short, default_value_t = 5)]
+        k: u32,
+        /// Show how each score came about.
+        #[arg(long)]
+        explain: bool,
+    },
+    /// The value in force of a key.
+    Lookup {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// Key.
+        key: String,
+    },
+    /// What a key or a record was, what replaced it, when and why.
+    History {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// Key or memory id.
+        name: String,
+    },
+    /// Forgets records softly, by id.
+    Forget {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// Why; kept in the history.
+        #[arg(long)]
+        reason: String,
+        /// Memory ids.
+        #[arg(required = true)]
+        memory_ids: Vec<String>,
+    },
+    /// The window of a session.
+    Window {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// Session.
+        session: String,
+    },
+    /// A task's board.
+    Task {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// Task.
+        task: String,
+    },
+    /// Lists every RPC.
+    Methods,
+    /// Calls any RPC with a JSON request; `-` reads it from standard input.
+    Call {
+        /// Name of the RPC, such as Recall.
+        method: String,
+        /// Request in JSON.
+        #[arg(default_value = "{}")]
+        request: String,
+    },
+}
+
+/// Arguments of `config`.
+#[derive(Args, Debug, Clone)]
+pub struct ConfigArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// What `config` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ConfigCommand {
+    /// Loads and validates; names the bad field and where it came from.
+    Check(ServeArgs),
+    /// Prints the configuration in force, with every default and without secrets.
+    Print(ServeArgs),
+    /// Makes an API key: prints the key (once) and the lines for the configuration file.
+    NewKey {
+        /// Name of the key.
+        #[arg(long)]
+        id: String,
+        /// Tenant it belongs to.
+        #[arg(long)]
+        tenant: String,
+        /// User it belongs to; without it the key may name any user of its tenant.
+        #[arg(long)]
+        user: Option<String>,
+        /// Roles, comma-separated; default: every role.
+        #[arg(long, value_delimiter = ',')]
+        roles: Vec<String>,
+    },
+}

@@ -1,0 +1,136 @@
+//! A client for every RPC of the product, by name and with JSON: what `ctl` and `replay` speak. It goes over the wire
+//! like any other client, with messages built from the descriptor set, so an RPC that is served can be called the day
+//! it is declared.
+
+use anyhow::{Context as _, Result, anyhow};
+use prost::Message as _;
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MethodDescriptor, SerializeOptions};
+use serde_json::Value;
+use std::time::Duration;
+use strata_core::{Fault, limits};
+use strata_runtime::channel::RpcChannel;
+use tonic::{
+    Request, Status,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    metadata::{Ascii, MetadataValue},
+};
+
+/// Calls RPCs by name with JSON requests and answers.
+#[derive(Clone)]
+pub struct Api {
+    channel: RpcChannel,
+    pool: DescriptorPool,
+    token: Option<MetadataValue<Ascii>>,
+    timeout: Duration,
+}
+
+impl Api {
+    /// Over a channel, with an optional API key.
+    ///
+    /// # Errors
+    /// When the key holds characters that no header can carry.
+    pub fn new(channel: RpcChannel, api_key: Option<&str>, timeout: Duration) -> Result<Self> {
+        let pool = DescriptorPool::decode(strata_api::FILE_DESCRIPTOR_SET).context("the built-in descriptor set")?;
+        let token = api_key
+            .map(|key| format!("Bearer {key}").parse().map_err(|_| anyhow!("the API key holds characters that no header can carry")))
+            .transpose()?;
+        Ok(Self { channel, pool, token, timeout })
+    }
+
+    /// Finds a method by its full name (`strata.longterm.v1.LongTermMemoryService/Recall`), or by any unique ending of
+    /// it, such as `Recall`.
+    ///
+    /// # Errors
+    /// When no method has that name, or several do; the message lists them.
+    pub fn method(&self, name: &str) -> Result<MethodDescriptor> {
+        let wanted = name.trim_start_matches('/');
+        let found: Vec<MethodDescriptor> = self.methods().filter(|m| {
+            let path = path(m);
+            path == wanted || path.ends_with(&format!("/{wanted}")) || path.ends_with(&format!(".{wanted}"))
+        }).collect();
+        match found.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => Err(anyhow!("no RPC is called {name}; `strata ctl methods` lists them")),
+            many => Err(anyhow!("{name} is not unique: {}", many.iter().map(path).collect::<Vec<_>>().join(", "))),
+        }
+    }
+
+    /// Every public method, in the order of the protos.
+    pub fn methods(&self) -> impl Iterator<Item = MethodDescriptor> {
+        let services: Vec<_> = self.pool.services().filter(|s| !s.full_name().starts_with("strata.internal.")).collect();
+        services.into_iter().flat_map(|service| service.methods().collect::<Vec<_>>())
+    }
+
+    /// Calls a method. Field names may be in either spelling of the JSON mapping; unknown ones are refused.
+    ///
+    /// # Errors
+    /// A [`Fault`] inside the error chain when the server refused; otherwise what is wrong with the request.
+    pub async fn call(&self, name: &str, request: Value) -> Result<Value> {
+        let method = self.method(name)?;
+        let request = message(&method, request)?;
+        let mut client = tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(limits::MESSAGE_BYTES);
+        client.ready().await.map_err(|s| anyhow!(strata_api::error::fault(&s)))?;
+        let mut call = Request::new(request.encode_to_vec());
+        call.set_timeout(self.timeout);
+        if let Some(token) = &self.token {
+            call.metadata_mut().insert("authorization", token.clone());
+        }
+        let route = http::uri::PathAndQuery::try_from(format!("/{}", path(&method)))?;
+        let answer = client.unary(call, route, Bytes).await.map_err(|s| anyhow!(strata_api::error::fault(&s)))?;
+        let answer = DynamicMessage::decode(method.output(), answer.into_inner().as_slice())?;
+        let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(false);
+        Ok(answer.serialize_with_options(serde_json::value::Serializer, &options)?)
+    }
+}
+
+/// `package.Service/Method`.
+pub fn path(method: &MethodDescriptor) -> String {
+    format!("{}/{}", method.parent_service().full_name(), method.name())
+}
+
+/// The fault inside an error of [`Api::call`], if the server refused.
+pub fn refused(error: &anyhow::Error) -> Option<&Fault> {
+    error.downcast_ref::<Fault>()
+}
+
+fn message(method: &MethodDescriptor, request: Value) -> Result<DynamicMessage> {
+    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    DynamicMessage::deserialize_with_options(method.input(), request, &options)
+        .with_context(|| format!("the request is no {}", method.input().full_name()))
+}
+
+/// Encoded messages in, encoded messages out: the messages themselves are dynamic.
+#[derive(Clone, Copy)]
+struct Bytes;
+
+impl Codec for Bytes {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn encode(&mut self, item: Vec<u8>, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        use bytes::BufMut as _;
+        dst.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        use bytes::Buf as _;
+        Ok(Some(src.copy_to_bytes(src.remaining()).to_vec()))
+    }
+}

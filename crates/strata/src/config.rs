@@ -1,0 +1,454 @@
+//! The configuration of a process: defaults, then the file, then the environment, then flags; validated as a whole, the
+//! bad field named. `policy` and `modes` are reloaded while the process runs; everything else needs a restart.
+
+use crate::cli::{LogFormat, ServeArgs};
+use anyhow::Result;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    path::PathBuf,
+    time::Duration,
+};
+use strata_core::{
+    Fault, TenantId, UserId,
+    policy::{
+        authz::{Layer, Principal, Role},
+        settings::PolicySettings,
+    },
+};
+use strata_runtime::{
+    config::{ENV_PREFIX, load},
+    layer::auth::ApiKey,
+    telemetry,
+};
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Roles of this process; default all.
+    pub roles: Vec<Layer>,
+    /// Folder of the embedded stores; must not be shared by two processes.
+    pub data_dir: PathBuf,
+    /// Addresses and bounds.
+    pub server: ServerConfig,
+    /// Where a router finds layers that run in other processes.
+    pub peers: Peers,
+    /// Keys of the signed header between roles: `id:64 hexadecimal digits`, one a line, the last signs. Needed as soon
+    /// as a role runs in another process.
+    #[serde(serialize_with = "hidden")]
+    pub signing_keys: Option<SecretString>,
+    /// File with the signing keys instead (a mounted secret).
+    pub signing_keys_file: Option<PathBuf>,
+    /// Callers of the public address.
+    pub auth: AuthConfig,
+    /// Redis for session memory, ledger and checkpoints; without a URL they are embedded.
+    pub redis: RedisConfig,
+    /// Qdrant for the vectors; without a URL the index is embedded.
+    pub qdrant: QdrantConfig,
+    /// What makes vectors.
+    pub embedder: EmbedderConfig,
+    /// SQLite.
+    pub storage: StorageConfig,
+    /// Logs, traces, metrics.
+    pub telemetry: TelemetryConfig,
+    /// Key registry that replaces the shipped one.
+    pub registry_file: Option<PathBuf>,
+    /// Modes of the layers: NORMAL, RECALL_OFF, WRITE_OFF, BYPASS (rule D1). Reloaded.
+    pub modes: BTreeMap<Layer, strata_core::policy::modes::Mode>,
+    /// Numbers of the rules. Reloaded.
+    pub policy: PolicySettings,
+}
+
+/// Addresses and bounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Public address of the router.
+    pub listen: SocketAddr,
+    /// Internal address of the layers; served when this process runs layers without a router, or when it is set.
+    pub internal_listen: Option<SocketAddr>,
+    /// Seconds from SIGTERM to the end of the process, at most.
+    pub grace_seconds: u64,
+    /// Calls in flight before new ones are refused with OVERLOADED.
+    pub max_in_flight: usize,
+}
+
+/// Addresses of layers in other processes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Peers {
+    /// Such as `http://strata-working:7421`.
+    pub working: Option<String>,
+    /// Session memory.
+    pub session: Option<String>,
+    /// Long-term memory.
+    pub longterm: Option<String>,
+}
+
+/// Callers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Tenant of the one local principal that serves loopback callers while there are no keys.
+    pub local_tenant: String,
+    /// API keys, hashed: `strata config new-key` makes them.
+    pub api_keys: Vec<ApiKeyConfig>,
+}
+
+/// One API key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApiKeyConfig {
+    /// Name for audit and history.
+    pub id: String,
+    /// 64 hexadecimal digits.
+    pub hash: String,
+    /// Tenant.
+    pub tenant: String,
+    /// User; without it the key may name any user of its tenant.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Roles; default all.
+    #[serde(default = "all_roles")]
+    pub roles: BTreeSet<Role>,
+}
+
+/// Redis.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisConfig {
+    /// Such as `redis://127.0.0.1:6379/0`; may hold a password.
+    #[serde(serialize_with = "hidden")]
+    pub url: Option<SecretString>,
+    /// Milliseconds to wait for an answer.
+    pub response_ms: u64,
+    /// Milliseconds to wait for a connection.
+    pub connect_ms: u64,
+}
+
+/// Qdrant.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QdrantConfig {
+    /// gRPC address, such as `http://127.0.0.1:6334`.
+    pub url: Option<String>,
+    /// API key.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<SecretString>,
+}
+
+/// What makes vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EmbedderKind {
+    /// The built-in multilingual model, when its files are there (`make model`); else keyword search only.
+    Builtin,
+    /// Any server that speaks the OpenAI embeddings API.
+    Openai,
+    /// None: keyword search only.
+    None,
+}
+
+/// Embedder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmbedderConfig {
+    /// Which.
+    pub kind: EmbedderKind,
+    /// Folder of the built-in model's files.
+    pub model_dir: PathBuf,
+    /// Base URL of the OpenAI-compatible server.
+    pub url: Option<String>,
+    /// Key of that server.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<SecretString>,
+    /// Model of that server.
+    pub model: Option<String>,
+    /// Dimensions of that model.
+    pub dimensions: Option<usize>,
+}
+
+/// SQLite.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StorageConfig {
+    /// `full`: an acknowledged write survives a power cut; `normal`: it survives a crash of the process.
+    pub synchronous: Synchronous,
+    /// Read connections.
+    pub readers: usize,
+}
+
+/// Durability of SQLite commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// Synced at every commit.
+    Full,
+    /// Synced at checkpoints.
+    Normal,
+}
+
+/// Logs, traces, metrics.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelemetryConfig {
+    /// Filter in the syntax of `RUST_LOG`.
+    pub filter: String,
+    /// `pretty` or `json`.
+    pub format: String,
+    /// OTLP gRPC endpoint; absent: traces and metrics stay off.
+    pub otlp_endpoint: Option<String>,
+    /// Share of traces recorded, 0 to 1.
+    pub sample_ratio: f64,
+    /// Id of this replica.
+    pub instance: Option<String>,
+}
+
+fn all_roles() -> BTreeSet<Role> {
+    Role::ALL.iter().copied().collect()
+}
+
+#[allow(clippy::ref_option)] // serde's calling convention
+fn hidden<S: serde::Serializer>(secret: &Option<SecretString>, to: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(_) => to.serialize_str("(set, not shown)"),
+        None => to.serialize_none(),
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            roles: Layer::ALL.to_vec(),
+            data_dir: "strata-data".into(),
+            server: ServerConfig::default(),
+            peers: Peers::default(),
+            signing_keys: None,
+            signing_keys_file: None,
+            auth: AuthConfig::default(),
+            redis: RedisConfig::default(),
+            qdrant: QdrantConfig::default(),
+            embedder: EmbedderConfig::default(),
+            storage: StorageConfig::default(),
+            telemetry: TelemetryConfig::default(),
+            registry_file: None,
+            modes: BTreeMap::new(),
+            policy: PolicySettings::default(),
+        }
+    }
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            internal_listen: None,
+            grace_seconds: 20,
+            max_in_flight: 1_024,
+        }
+    }
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        Self { local_tenant: "local".into(), api_keys: Vec::new() }
+    }
+}
+
+impl Default for RedisConfig {
+    fn default() -> Self {
+        Self { url: None, response_ms: 500, connect_ms: 1_000 }
+    }
+}
+
+impl Default for EmbedderConfig {
+    fn default() -> Self {
+        Self {
+            kind: EmbedderKind::Builtin,
+            model_dir: "models/use-multilingual-v3".into(),
+            url: None,
+            api_key: None,
+            model: None,
+            dimensions: None,
+        }
+    }
+}
+
+impl Default for StorageConfig {
+    fn default() -> Self {
+        Self { synchronous: Synchronous::Full, readers: 4 }
+    }
+}
+
+impl Default for TelemetryConfig {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: "pretty".into(), otlp_endpoint: None, sample_ratio: 1.0, instance: None }
+    }
+}
+
+impl Config {
+    /// Loads: defaults, file, environment, flags; then validates.
+    ///
+    /// # Errors
+    /// The first problem, with its field and where it came from.
+    pub fn load(args: &ServeArgs) -> Result<Self> {
+        let config: Self = load(args.source.config.as_deref(), ENV_PREFIX, &overrides(args)).map_err(anyhow::Error::new)?;
+        config.validate().map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
+        Ok(config)
+    }
+
+    /// Whether this process runs a role.
+    #[must_use]
+    pub fn runs(&self, role: Layer) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Longest time from SIGTERM to the end.
+    #[must_use]
+    pub const fn grace(&self) -> Duration {
+        Duration::from_secs(self.server.grace_seconds)
+    }
+
+    fn validate(&self) -> Result<(), Fault> {
+        if self.roles.is_empty() {
+            return Err(Fault::field("roles", "names no role; use router, working, session, longterm"));
+        }
+        if !(1..=600).contains(&self.server.grace_seconds) {
+            return Err(Fault::field("server.grace_seconds", "must lie between 1 and 600"));
+        }
+        if self.server.max_in_flight == 0 {
+            return Err(Fault::field("server.max_in_flight", "must be at least 1"));
+        }
+        if self.storage.readers == 0 || self.storage.readers > 64 {
+            return Err(Fault::field("storage.readers", "must lie between 1 and 64"));
+        }
+        if !matches!(self.telemetry.format.as_str(), "pretty" | "json") {
+            return Err(Fault::field("telemetry.format", "must be pretty or json"));
+        }
+        let alone = Layer::ALL.iter().all(|role| self.runs(*role));
+        let signed = self.signing_keys.is_some() || self.signing_keys_file.is_some();
+        if (!alone || self.server.internal_listen.is_some()) && !signed {
+            return Err(Fault::field(
+                "signing_keys",
+                "is required when roles run in several processes: layers answer only calls that the router signed; \
+                 write id:64 hexadecimal digits",
+            ));
+        }
+        if self.runs(Layer::Router) {
+            for (role, peer) in [
+                (Layer::Working, &self.peers.working),
+                (Layer::Session, &self.peers.session),
+                (Layer::Longterm, &self.peers.longterm),
+            ] {
+                if !self.runs(role) && peer.is_none() {
+                    return Err(Fault::field(
+                        format!("peers.{}", role.name()),
+                        "is required: the router runs here and this layer does not",
+                    ));
+                }
+            }
+        } else if self.server.internal_listen.is_none() {
+            return Err(Fault::field("server.internal_listen", "is required: layers run here without a router"));
+        }
+        if self.embedder.kind == EmbedderKind::Openai && (self.embedder.url.is_none() || self.embedder.model.is_none()) {
+            return Err(Fault::field("embedder.url", "url and model are required for the kind openai"));
+        }
+        self.api_keys()?;
+        self.policy.validate()
+    }
+
+    /// The API keys, checked.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming the entry.
+    pub fn api_keys(&self) -> Result<Vec<ApiKey>, Fault> {
+        let mut keys = Vec::new();
+        for (index, key) in self.auth.api_keys.iter().enumerate() {
+            let field = format!("auth.api_keys[{index}]");
+            let wrong = |fault: Fault| Fault::field(field.clone(), fault.message);
+            let hash = blake3::Hash::from_hex(&key.hash).map_err(|_| Fault::field(format!("{field}.hash"), "must have 64 hexadecimal digits"))?;
+            strata_core::id::check_id("id", &key.id).map_err(wrong)?;
+            let principal = Principal {
+                id: format!("key:{}", key.id),
+                tenant: TenantId::new(&key.tenant).map_err(wrong)?,
+                user: key.user.as_ref().map(UserId::new).transpose().map_err(wrong)?,
+                roles: key.roles.clone(),
+            };
+            keys.push(ApiKey { hash, principal });
+        }
+        Ok(keys)
+    }
+
+    /// Whoever calls a loopback server without credentials: every role, one tenant.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming `auth.local_tenant`.
+    pub fn local_principal(&self) -> Result<Principal, Fault> {
+        let tenant = TenantId::new(&self.auth.local_tenant).map_err(|f| Fault::field("auth.local_tenant", f.message))?;
+        Ok(Principal { id: "local".into(), tenant, user: None, roles: all_roles() })
+    }
+
+    /// Telemetry of this process.
+    #[must_use]
+    pub fn telemetry(&self) -> telemetry::TelemetryConfig {
+        let role = if self.roles.len() == Layer::ALL.len() {
+            "all".to_owned()
+        } else {
+            self.roles.iter().map(|r| r.name()).collect::<Vec<_>>().join("-")
+        };
+        telemetry::TelemetryConfig {
+            role,
+            instance: self.telemetry.instance.clone(),
+            filter: self.telemetry.filter.clone(),
+            format: if self.telemetry.format == "json" { telemetry::LogFormat::Json } else { telemetry::LogFormat::Pretty },
+            otlp_endpoint: self.telemetry.otlp_endpoint.clone(),
+            sample_ratio: self.telemetry.sample_ratio,
+            ..telemetry::TelemetryConfig::default()
+        }
+    }
+
+    /// The signing keys' text, from the setting or the file; none when neither is set.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming `signing_keys_file` when it cannot be read.
+    pub fn signing_keys(&self) -> Result<Option<SecretString>, Fault> {
+        match (&self.signing_keys, &self.signing_keys_file) {
+            (Some(keys), _) => Ok(Some(keys.clone())),
+            (None, Some(path)) => std::fs::read_to_string(path)
+                .map(|text| Some(text.into()))
+                .map_err(|error| Fault::field("signing_keys_file", format!("cannot be read: {}", error.kind()))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// A secret shared by all processes of the deployment, from which other keys are derived.
+    ///
+    /// # Errors
+    /// As [`Self::signing_keys`].
+    pub fn shared_secret(&self) -> Result<Option<Vec<u8>>, Fault> {
+        // The first key: the last one to leave in a rotation.
+        let keys = self.signing_keys()?;
+        Ok(keys.map(|k| k.expose_secret().lines().find(|l| !l.trim().is_empty()).unwrap_or_default().as_bytes().to_vec()))
+    }
+}
+
+fn overrides(args: &ServeArgs) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    let mut set = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            out.push((key.to_owned(), value));
+        }
+    };
+    let quoted = |text: &str| format!("{text:?}");
+    set("roles", (!args.roles.is_empty()).then(|| format!("[{}]", args.roles.iter().map(|r| quoted(r)).collect::<Vec<_>>().join(","))));
+    set("server.listen", args.listen.map(|a| quoted(&a.to_string())));
+    set("server.internal_listen", args.internal_listen.map(|a| quoted(&a.to_string())));
+    set("data_dir", args.data_dir.as_ref().map(|d| quoted(&d.to_string_lossy())));
+    set("redis.url", args.redis_url.as_deref().map(quoted));
+    set("qdrant.url", args.qdrant_url.as_deref().map(quoted));
+    set("telemetry.format", args.log_format.map(|f| quoted(match f { LogFormat::Pretty => "pretty", LogFormat::Json => "json" })));
+    out
+}

@@ -1,0 +1,128 @@
+//! `strata ctl`: calls a running server and prints what people need first; `call` prints the whole answer as JSON.
+
+use crate::{
+    cli::{CtlArgs, CtlCommand, OwnerArgs, ServerArgs},
+    client::{Api, path, refused},
+};
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::{
+    io::{Read as _, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+use strata_runtime::channel;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+fn api(server: &ServerArgs) -> Result<Api> {
+    let channel = channel::connect(&channel::EndpointConfig::new(&server.server)).map_err(anyhow::Error::new)?;
+    Api::new(channel, server.api_key.as_deref(), Duration::from_secs(server.timeout))
+}
+
+/// Runs one command. The exit code is 1 when the server refused, with its reason on standard error.
+///
+/// # Errors
+/// When the server cannot be reached or the request is malformed.
+pub async fn run(args: CtlArgs) -> Result<ExitCode> {
+    let api = api(&args.server)?;
+    let mut out = std::io::stdout();
+    let owned = |owner: &OwnerArgs, mut request: Value| {
+        request["user_id"] = json!(owner.user);
+        request["agent_id"] = json!(owner.agent);
+        request
+    };
+    let answer = match &args.command {
+        CtlCommand::Health => return health(&args.server, &api).await,
+        CtlCommand::Methods => {
+            for method in api.methods() {
+                writeln!(out, "{}", path(&method))?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        CtlCommand::Status => api.call("strata.admin.v1.AdminService/GetStatus", json!({})).await,
+        CtlCommand::Recall { owner, query, k, explain } => {
+            api.call("LongTermMemoryService/Recall", owned(owner, json!({"query": query, "k": k, "explain": explain}))).await
+        }
+        CtlCommand::Lookup { owner, key } => api.call("LookupMemory", owned(owner, json!({"key": key}))).await,
+        CtlCommand::History { owner, name } => {
+            let by = if uuid::Uuid::parse_str(name).is_ok() { "memory_id" } else { "key" };
+            let mut request = json!({});
+            request[by] = json!(name);
+            api.call("GetHistory", owned(owner, request)).await
+        }
+        CtlCommand::Forget { owner, reason, memory_ids } => {
+            api.call("ForgetMemories", owned(owner, json!({"memory_ids": memory_ids, "reason": reason}))).await
+        }
+        CtlCommand::Window { owner, session } => {
+            // A look is no use of the session: it does not renew its time to live.
+            api.call("GetWindow", owned(owner, json!({"session_id": session, "no_renew": true}))).await
+        }
+        CtlCommand::Task { owner, task } => api.call("GetTask", owned(owner, json!({"task_id": task}))).await,
+        CtlCommand::Call { method, request } => {
+            let text = if request == "-" {
+                let mut text = String::new();
+                std::io::stdin().read_to_string(&mut text).context("standard input")?;
+                text
+            } else {
+                request.clone()
+            };
+            api.call(method, serde_json::from_str(&text).context("the request is no JSON")?).await
+        }
+    };
+    match answer {
+        Ok(answer) => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => refusal(error),
+    }
+}
+
+/// `strata reindex`.
+///
+/// # Errors
+/// When the server cannot be reached.
+pub async fn reindex(server: &ServerArgs) -> Result<ExitCode> {
+    match api(server)?.call("strata.admin.v1.AdminService/Reindex", json!({})).await {
+        Ok(answer) => {
+            writeln!(std::io::stdout(), "{} records are queued for the index; `strata ctl status` shows how far it is", answer["records"])?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => refusal(error),
+    }
+}
+
+fn refusal(error: anyhow::Error) -> Result<ExitCode> {
+    let Some(fault) = refused(&error) else { return Err(error) };
+    let mut err = std::io::stderr();
+    writeln!(err, "strata: {}: {}", fault.reason.name(), fault.message)?;
+    for p in &fault.preconditions {
+        writeln!(err, "  {} {}", p.rule, p.description)?;
+    }
+    if fault.reason.retry_safe() {
+        writeln!(err, "  retrying is safe{}", fault.retry_after_ms.map(|ms| format!(" after {ms} ms")).unwrap_or_default())?;
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
+    let channel = channel::connect(&channel::EndpointConfig::new(&server.server)).map_err(anyhow::Error::new)?;
+    let mut services: Vec<String> = api.methods().map(|m| m.parent_service().full_name().to_owned()).collect();
+    services.dedup();
+    services.insert(0, String::new());
+    let mut serving = true;
+    for service in services {
+        let mut request = tonic::Request::new(HealthCheckRequest { service: service.clone() });
+        request.set_timeout(Duration::from_secs(server.timeout));
+        let answer = HealthClient::new(channel.clone()).check(request).await;
+        let state = match answer {
+            Ok(answer) => ServingStatus::try_from(answer.into_inner().status).unwrap_or(ServingStatus::Unknown).as_str_name().to_owned(),
+            Err(status) if status.code() == tonic::Code::NotFound => "NOT_RUN_HERE".to_owned(),
+            Err(status) => anyhow::bail!("{} does not answer: {}", server.server, status.message()),
+        };
+        serving &= matches!(state.as_str(), "SERVING" | "NOT_RUN_HERE");
+        let name = if service.is_empty() { "all" } else { &service };
+        writeln!(std::io::stdout(), "{name:<45} {state}")?;
+    }
+    Ok(if serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Licences, bans and sources by cargo-deny; advisories too where their database can be fetched.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=0.20.2
+root=${STRATA_TOOLS:-.cache/tools}
+deny=$root/bin/cargo-deny
+if ! [ -x "$deny" ]; then
+  cargo install cargo-deny --locked --version "$version" --root "$root" --quiet
+fi
+"$deny" --locked --offline check --hide-inclusion-graph bans licenses sources
