@@ -1,1 +1,655 @@
-//! (being written)
+//! What a statement does to the records of its slot (rules K1 to K11): pure decisions over facts read in the write's own
+//! transaction. Similarity may suggest a conflict, only the slot decides one (case C005).
+//!
+//! The caller reads [`SlotFacts`], asks [`decide`], and carries the [`Ruling`] out: nothing in here knows a store.
+
+use super::gate::{Standing, is_user};
+use crate::id::FactKey;
+use crate::record::{Source, SourceRef, Status, Tier};
+use crate::rule::Finding;
+use crate::{MemoryId, Timestamp};
+use std::cmp::Ordering;
+
+/// Place of a source in the ranking: larger outranks.
+///
+/// User words are equal among themselves and outrank a record system; observations and reviews are equal; inferences
+/// come last. On a system-owned key the system ranks first.
+#[must_use]
+pub const fn rank(source: Source, system_owned: bool) -> u8 {
+    match source {
+        Source::AuthoritativeSystem if system_owned => 5,
+        Source::UserCorrection | Source::UserStatement | Source::UserConfirmation => 4,
+        Source::AuthoritativeSystem => 3,
+        Source::Observation | Source::Review => 2,
+        Source::ModelInference => 1,
+        Source::ToolResult | Source::Document => 0,
+    }
+}
+
+/// The stronger of two sources; between equals the one that says more: correction, confirmation, statement.
+#[must_use]
+pub fn strongest(a: Source, b: Source) -> Source {
+    match rank(a, false).cmp(&rank(b, false)) {
+        Ordering::Greater => a,
+        Ordering::Less => b,
+        Ordering::Equal => {
+            let order = [Source::UserCorrection, Source::UserConfirmation, Source::UserStatement, Source::Observation];
+            order.into_iter().find(|s| *s == a || *s == b).unwrap_or(a)
+        }
+    }
+}
+
+/// When a statement was made: its event time, and its turn where it has one (rule K5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Event time.
+    pub time: Timestamp,
+    /// Session and turn number.
+    pub turn: Option<(String, u32)>,
+}
+
+impl Moment {
+    /// The moment of a statement with this reference.
+    #[must_use]
+    pub fn new(time: Timestamp, source_ref: Option<&SourceRef>) -> Self {
+        let turn = match source_ref {
+            Some(SourceRef::Turn { session_id, seq }) => Some((session_id.clone(), *seq)),
+            Some(SourceRef::SystemRecord { .. } | SourceRef::Confirmation { .. } | SourceRef::Task { .. }) | None => None,
+        };
+        Self { time, turn }
+    }
+
+    /// Whether it lies strictly before `other`: by time, and at equal times by turn number within one session.
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> bool {
+        match self.time.cmp(&other.time) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => match (&self.turn, &other.turn) {
+                (Some((a, m)), Some((b, n))) => a == b && m < n,
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Event time by the key's hybrid clock: the statement's own time, but never at or before the key's last one. Order thus
+/// depends neither on ids nor on the resolution of the clock, and a clock that steps back changes nothing (case C063).
+#[must_use]
+pub fn event_time(stated: Timestamp, last: Option<Timestamp>) -> Timestamp {
+    last.map_or(stated, |last| stated.max(last.plus(1)))
+}
+
+/// Epoch of the next write to an owned key (rule P3).
+#[must_use]
+pub fn next_epoch(previous: Option<u64>, now: Timestamp) -> u64 {
+    let micros = u64::try_from(now.micros()).unwrap_or(0);
+    previous.map_or(micros, |previous| previous.saturating_add(1).max(micros))
+}
+
+/// A record of the slot that is part of its chain: ACTIVE, or SUPERSEDED.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// Id.
+    pub memory_id: MemoryId,
+    /// ACTIVE or SUPERSEDED.
+    pub status: Status,
+    /// Strongest source.
+    pub source: Source,
+    /// Confirmed by the user.
+    pub confirmed: bool,
+    /// When it was stated.
+    pub moment: Moment,
+    /// When the service learned it.
+    pub create_time: Timestamp,
+    /// Start of its valid time.
+    pub valid_from: Option<Timestamp>,
+    /// End (exclusive) of its valid time.
+    pub valid_to: Option<Timestamp>,
+    /// What it says, in normal form.
+    pub slot_value: String,
+    /// The record that replaced it.
+    pub superseded_by: Option<MemoryId>,
+}
+
+/// A candidate of the slot that a model inferred (rule K4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inferred {
+    /// Id.
+    pub memory_id: MemoryId,
+    /// CANDIDATE or DISPUTED.
+    pub status: Status,
+    /// What it says, in normal form.
+    pub slot_value: String,
+}
+
+/// What the transaction knows about a slot: same owner level, key and tier.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlotFacts {
+    /// The chain, in any order. Expired records are not in it.
+    pub chain: Vec<Link>,
+    /// Inferred candidates.
+    pub inferred: Vec<Inferred>,
+    /// A record system has the last word.
+    pub system_owned: bool,
+}
+
+/// The statement that asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming<'a> {
+    /// What the gate lets it become.
+    pub standing: Standing,
+    /// Source.
+    pub source: Source,
+    /// Slot; keyless statements conflict with nothing here.
+    pub key: Option<&'a FactKey>,
+    /// Values of the slot live side by side (rule K11).
+    pub is_set: bool,
+    /// Retention: tiers do not compete with each other (rules K6, K10).
+    pub tier: Tier,
+    /// What it says, in normal form.
+    pub slot_value: &'a str,
+    /// Normal form of the quote: a correction of a set names the value it replaces in it (rule K11).
+    pub quote_normal: &'a str,
+    /// When it was stated, before the hybrid clock.
+    pub moment: Moment,
+    /// Start of its valid time.
+    pub valid_from: Option<Timestamp>,
+    /// End (exclusive) of its valid time.
+    pub valid_to: Option<Timestamp>,
+    /// The registry gives the user the last word: the system never takes the key over.
+    pub user_authority: bool,
+    /// Arrival.
+    pub now: Timestamp,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It becomes active.
+    Active {
+        /// Records that become SUPERSEDED by it, newest last.
+        supersede: Vec<MemoryId>,
+        /// Records that stay ACTIVE until this instant.
+        close: Vec<(MemoryId, Timestamp)>,
+        /// End of its own valid time, where a later value is known already.
+        valid_to: Option<Timestamp>,
+        /// User values that a record system replaced: each is queued as a question.
+        queue: Vec<MemoryId>,
+    },
+    /// It waits.
+    Candidate {
+        /// The ACTIVE record it could not replace.
+        conflicts_with: Option<MemoryId>,
+        /// It is to be put to the user now.
+        due: bool,
+    },
+    /// It and these inferred candidates disagree (rule K4).
+    Disputed {
+        /// The others.
+        with: Vec<MemoryId>,
+        /// The ACTIVE record they could not replace.
+        conflicts_with: Option<MemoryId>,
+    },
+    /// It is older than the active value: placed in the chain (rule K5).
+    History {
+        /// The record before it.
+        after: Option<MemoryId>,
+        /// The record that replaced it.
+        before: MemoryId,
+    },
+}
+
+/// A decision, with the rule that made it and every finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ruling {
+    /// What is to be done.
+    pub decision: Decision,
+    /// The rule, for reason and history.
+    pub rule: &'static str,
+    /// Why, in one sentence that begins with the rule.
+    pub reason: String,
+    /// Findings.
+    pub findings: Vec<Finding>,
+}
+
+impl Ruling {
+    fn new(decision: Decision, rule: &'static str, outcome: &'static str, because: &str) -> Self {
+        Self { decision, rule, reason: format!("{rule}: {because}"), findings: vec![Finding::new(rule, outcome, because)] }
+    }
+
+    fn active() -> Decision {
+        Decision::Active { supersede: Vec::new(), close: Vec::new(), valid_to: None, queue: Vec::new() }
+    }
+}
+
+/// Decides. The statement is new: the same statement again is rule G10's business and never gets here.
+#[must_use]
+pub fn decide(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
+    if incoming.key.is_none() {
+        return keyless(incoming);
+    }
+    if incoming.tier == Tier::Event {
+        return match incoming.standing {
+            Standing::Candidate | Standing::NeedsConsent => waiting(None, false, "G2", "waits for confirmation"),
+            Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(), "K6", "APPENDED", "events append"),
+        };
+    }
+    if incoming.is_set {
+        return set(incoming, facts);
+    }
+    let system_owned = owned_by_system(incoming, facts);
+    let active: Vec<&Link> = facts.chain.iter().filter(|link| link.status == Status::Active && overlaps(incoming, link)).collect();
+    let rival = active.iter().copied().reduce(|a, b| if a.moment.is_before(&b.moment) { b } else { a });
+    if incoming.standing <= Standing::Candidate {
+        return candidate(incoming, facts, rival);
+    }
+    let Some(rival) = rival else {
+        return Ruling::new(Ruling::active(), "K1", "ACTIVE", "nothing else holds the slot");
+    };
+    let mine = rank(incoming.source, system_owned);
+    let outranked = active.iter().any(|link| rank(link.source, system_owned) > mine);
+    if outranked {
+        let queued = system_owned && is_user(incoming.source);
+        let because = if queued { "a record system owns the key: the difference is put to the user" } else { "a stronger source holds the slot" };
+        return waiting(Some(rival.memory_id), queued, "K2", because);
+    }
+    if incoming.moment.is_before(&rival.moment) {
+        return late(incoming, facts, rival);
+    }
+    replace(incoming, &active, system_owned)
+}
+
+/// Whether the system ranks first once this statement is in: a record system takes a key over with its first write unless
+/// the registry gives it to the user.
+#[must_use]
+pub fn owned_by_system(incoming: &Incoming<'_>, facts: &SlotFacts) -> bool {
+    !incoming.user_authority && (facts.system_owned || (incoming.source == Source::AuthoritativeSystem && incoming.standing > Standing::Candidate))
+}
+
+fn keyless(incoming: &Incoming<'_>) -> Ruling {
+    match incoming.standing {
+        Standing::NeedsConsent | Standing::Candidate => waiting(None, false, "G2", "waits for confirmation"),
+        Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(), "K0", "ACTIVE", "no slot, so nothing to replace"),
+    }
+}
+
+fn waiting(conflicts_with: Option<MemoryId>, due: bool, rule: &'static str, because: &str) -> Ruling {
+    Ruling::new(Decision::Candidate { conflicts_with, due }, rule, "CANDIDATE", because)
+}
+
+fn candidate(incoming: &Incoming<'_>, facts: &SlotFacts, rival: Option<&Link>) -> Ruling {
+    let conflicts_with = rival.map(|link| link.memory_id);
+    let inferred = incoming.source == Source::ModelInference;
+    if inferred {
+        let with: Vec<MemoryId> =
+            facts.inferred.iter().filter(|other| other.slot_value != incoming.slot_value).map(|other| other.memory_id).collect();
+        if !with.is_empty() {
+            let decision = Decision::Disputed { with, conflicts_with };
+            return Ruling::new(decision, "K4", "DISPUTED", "two inferences disagree: put to the user");
+        }
+    }
+    match rival {
+        Some(old) if old.confirmed && inferred => {
+            waiting(conflicts_with, true, "K3", "the user confirmed another value: put to the user")
+        }
+        Some(_) => waiting(conflicts_with, false, "K2", "another value holds the slot"),
+        None => waiting(None, false, "G2", "waits for confirmation"),
+    }
+}
+
+/// Rule K11: values live side by side; a correction replaces the value its quote names.
+fn set(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
+    if incoming.standing <= Standing::Candidate {
+        return waiting(None, false, "K11", "waits for confirmation");
+    }
+    let mine = rank(incoming.source, owned_by_system(incoming, facts));
+    let named: Vec<MemoryId> = facts
+        .chain
+        .iter()
+        .filter(|link| incoming.source == Source::UserCorrection && link.status == Status::Active)
+        .filter(|link| link.slot_value != incoming.slot_value && incoming.quote_normal.contains(&link.slot_value))
+        .filter(|link| rank(link.source, owned_by_system(incoming, facts)) <= mine)
+        .map(|link| link.memory_id)
+        .collect();
+    let because = if named.is_empty() { "values of a set live side by side" } else { "the correction names the value it replaces" };
+    let decision = Decision::Active { supersede: named, close: Vec::new(), valid_to: None, queue: Vec::new() };
+    Ruling::new(decision, "K11", "ACTIVE", because)
+}
+
+/// Rule K5: the statement goes into the chain at its own time.
+fn late(incoming: &Incoming<'_>, facts: &SlotFacts, rival: &Link) -> Ruling {
+    let before = facts
+        .chain
+        .iter()
+        .filter(|link| incoming.moment.is_before(&link.moment))
+        .reduce(|a, b| if b.moment.is_before(&a.moment) { b } else { a })
+        .map_or(rival.memory_id, |link| link.memory_id);
+    let after = facts.chain.iter().find(|link| link.superseded_by == Some(before)).map(|link| link.memory_id);
+    Ruling::new(Decision::History { after, before }, "K5", "HISTORY", "stated before the value that holds now")
+}
+
+/// Rule K1, and valid time: one ACTIVE per instant.
+fn replace(incoming: &Incoming<'_>, active: &[&Link], system_owned: bool) -> Ruling {
+    let future = incoming.valid_from.is_some_and(|from| from > incoming.now);
+    let (mut supersede, mut close, mut valid_to) = (Vec::new(), Vec::new(), incoming.valid_to);
+    for link in active {
+        match (incoming.valid_from, link.valid_from) {
+            (Some(from), _) if future && start(link) < from => close.push((link.memory_id, from)),
+            // A value announced for later stays announced, unless the user takes it back.
+            (_, Some(later)) if !future && later > incoming.now && incoming.source != Source::UserCorrection => {
+                valid_to = Some(valid_to.map_or(later, |end| end.min(later)));
+            }
+            _ => supersede.push(*link),
+        }
+    }
+    supersede.sort_by(|a, b| a.moment.time.cmp(&b.moment.time).then(a.memory_id.cmp(&b.memory_id)));
+    let queue = if system_owned && incoming.source == Source::AuthoritativeSystem {
+        supersede.iter().filter(|link| is_user(link.source)).map(|link| link.memory_id).collect()
+    } else {
+        Vec::new()
+    };
+    let (outcome, because) = if supersede.is_empty() {
+        ("ACTIVE", "holds from a later time on: the value before it ends there")
+    } else {
+        ("SUPERSEDED", "a newer statement of equal or higher rank replaces the value")
+    };
+    let supersede = supersede.into_iter().map(|link| link.memory_id).collect();
+    Ruling::new(Decision::Active { supersede, close, valid_to, queue }, "K1", outcome, because)
+}
+
+fn start(link: &Link) -> Timestamp {
+    link.valid_from.unwrap_or(link.moment.time)
+}
+
+/// Whether both hold at some instant. A statement about a time that is over does not touch what holds now.
+fn overlaps(incoming: &Incoming<'_>, link: &Link) -> bool {
+    let over = |to: Option<Timestamp>, stated: Timestamp| to.is_some_and(|to| to <= stated);
+    let from = incoming.valid_from.unwrap_or(if over(incoming.valid_to, incoming.moment.time) { Timestamp(i64::MIN) } else { incoming.moment.time });
+    let ends_before = |to: Option<Timestamp>, from: Timestamp| to.is_some_and(|to| to <= from);
+    !ends_before(incoming.valid_to, start(link)) && !ends_before(link.valid_to, from)
+}
+
+/// Rule K7: whether the slot changed after the candidate was last put down, so that the user has to be asked again.
+#[must_use]
+pub fn asks_again(candidate_update: Timestamp, candidate_conflict: Option<MemoryId>, facts: &SlotFacts) -> Option<MemoryId> {
+    let active = facts.chain.iter().filter(|link| link.status == Status::Active);
+    let newest = active.reduce(|a, b| if a.moment.is_before(&b.moment) { b } else { a })?;
+    (candidate_conflict != Some(newest.memory_id) && newest.create_time >= candidate_update).then_some(newest.memory_id)
+}
+
+/// Rule K8: of two active values of one slot only the newer is returned. Answers the indexes to drop, given slots (`None`
+/// for keyless records, sets and events) and moments in the order of the list.
+#[must_use]
+pub fn second_check<S: PartialEq>(items: &[(Option<S>, Moment)]) -> Vec<usize> {
+    let mut drop = Vec::new();
+    for (i, (slot, moment)) in items.iter().enumerate() {
+        let Some(slot) = slot else { continue };
+        let beaten = items.iter().enumerate().any(|(j, (other, at))| {
+            i != j && other.as_ref() == Some(slot) && (moment.is_before(at) || (!at.is_before(moment) && j < i))
+        });
+        if beaten {
+            drop.push(i);
+        }
+    }
+    drop
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn id(n: u128) -> MemoryId {
+        MemoryId(Uuid::from_u128(n))
+    }
+
+    fn link(n: u128, source: Source, time: i64) -> Link {
+        Link {
+            memory_id: id(n),
+            status: Status::Active,
+            source,
+            confirmed: false,
+            moment: Moment { time: Timestamp(time), turn: None },
+            create_time: Timestamp(time),
+            valid_from: None,
+            valid_to: None,
+            slot_value: format!("old{n}"),
+            superseded_by: None,
+        }
+    }
+
+    fn incoming(key: &FactKey, source: Source, standing: Standing, time: i64) -> Incoming<'_> {
+        Incoming {
+            standing,
+            source,
+            key: Some(key),
+            is_set: key.is_set(),
+            tier: Tier::Stable,
+            slot_value: "new",
+            quote_normal: "",
+            moment: Moment { time: Timestamp(time), turn: None },
+            valid_from: None,
+            valid_to: None,
+            user_authority: false,
+            now: Timestamp(time),
+        }
+    }
+
+    fn key(text: &str) -> FactKey {
+        FactKey::new(text).expect("key")
+    }
+
+    fn facts(chain: Vec<Link>) -> SlotFacts {
+        SlotFacts { chain, ..SlotFacts::default() }
+    }
+
+    const RANKED: [Source; 7] = [
+        Source::UserCorrection,
+        Source::UserStatement,
+        Source::UserConfirmation,
+        Source::AuthoritativeSystem,
+        Source::Observation,
+        Source::Review,
+        Source::ModelInference,
+    ];
+
+    #[test]
+    fn a102_k1_k2_every_ordered_pair_of_sources() {
+        // Written out: classes of equal rank, outermost first.
+        let class = |source| match source {
+            Source::UserCorrection | Source::UserStatement | Source::UserConfirmation => 0,
+            Source::AuthoritativeSystem => 1,
+            Source::Observation | Source::Review => 2,
+            Source::ModelInference | Source::ToolResult | Source::Document => 3,
+        };
+        let key = key("a");
+        for old in RANKED {
+            for new in RANKED {
+                for user_authority in [true, false] {
+                    let mut asks = incoming(&key, new, Standing::Active, 10);
+                    asks.user_authority = user_authority;
+                    let ruling = decide(&asks, &facts(vec![link(1, old, 5)]));
+                    // With its first write a record system takes the key over, unless it is the user's.
+                    let system_first = !user_authority && new == Source::AuthoritativeSystem;
+                    if class(new) <= class(old) || system_first {
+                        let Decision::Active { supersede, queue, .. } = &ruling.decision else { panic!("{old:?} {new:?} {ruling:?}") };
+                        assert_eq!((supersede.as_slice(), ruling.rule), (&[id(1)][..], "K1"), "{old:?} {new:?}");
+                        assert_eq!(!queue.is_empty(), system_first && class(old) == 0, "{old:?} {new:?}");
+                    } else {
+                        let expected = Decision::Candidate { conflicts_with: Some(id(1)), due: false };
+                        assert_eq!((&ruling.decision, ruling.rule), (&expected, "K2"), "{old:?} {new:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a77_on_a_system_owned_key_talk_is_queued_as_a_conflict() {
+        let key = key("employee.id");
+        let owned = SlotFacts { chain: vec![link(1, Source::AuthoritativeSystem, 5)], system_owned: true, ..SlotFacts::default() };
+        for source in [Source::UserStatement, Source::UserCorrection, Source::UserConfirmation] {
+            let ruling = decide(&incoming(&key, source, Standing::Active, 10), &owned);
+            assert_eq!(ruling.decision, Decision::Candidate { conflicts_with: Some(id(1)), due: true }, "{source:?}");
+        }
+        let ruling = decide(&incoming(&key, Source::AuthoritativeSystem, Standing::Active, 10), &owned);
+        assert!(matches!(ruling.decision, Decision::Active { .. }));
+    }
+
+    #[test]
+    fn a99_a100_k2_k3_an_inference_never_replaces() {
+        let key = key("a");
+        for (confirmed, rule, due) in [(false, "K2", false), (true, "K3", true)] {
+            let mut old = link(1, Source::UserStatement, 5);
+            old.confirmed = confirmed;
+            let ruling = decide(&incoming(&key, Source::ModelInference, Standing::Candidate, 10), &facts(vec![old]));
+            assert_eq!((ruling.decision, ruling.rule), (Decision::Candidate { conflicts_with: Some(id(1)), due }, rule));
+        }
+    }
+
+    #[test]
+    fn a101_k4_two_inferences_are_disputed() {
+        let key = key("a");
+        let other = |value: &str| Inferred { memory_id: id(7), status: Status::Candidate, slot_value: value.into() };
+        let ask = incoming(&key, Source::ModelInference, Standing::Candidate, 10);
+        let ruling = decide(&ask, &SlotFacts { inferred: vec![other("else")], ..SlotFacts::default() });
+        assert_eq!(ruling.decision, Decision::Disputed { with: vec![id(7)], conflicts_with: None });
+        let ruling = decide(&ask, &SlotFacts { inferred: vec![other("new")], ..SlotFacts::default() });
+        assert_eq!(ruling.decision, Decision::Candidate { conflicts_with: None, due: false });
+        let ask = incoming(&key, Source::UserStatement, Standing::Candidate, 10);
+        let ruling = decide(&ask, &SlotFacts { inferred: vec![other("else")], ..SlotFacts::default() });
+        assert_eq!(ruling.decision, Decision::Candidate { conflicts_with: None, due: false });
+    }
+
+    #[test]
+    fn k5_a_late_statement_goes_into_the_chain_at_its_time() {
+        let key = key("a");
+        let mut oldest = link(1, Source::UserStatement, 10);
+        oldest.status = Status::Superseded;
+        oldest.superseded_by = Some(id(2));
+        let mut middle = link(2, Source::UserStatement, 20);
+        middle.status = Status::Superseded;
+        middle.superseded_by = Some(id(3));
+        let chain = vec![oldest, middle, link(3, Source::UserStatement, 30)];
+        for (time, after, before) in [(5, None, 1), (15, Some(1), 2), (25, Some(2), 3)] {
+            let ruling = decide(&incoming(&key, Source::UserCorrection, Standing::Active, time), &facts(chain.clone()));
+            assert_eq!(ruling.decision, Decision::History { after: after.map(id), before: id(before) }, "at {time}");
+        }
+        let ruling = decide(&incoming(&key, Source::UserStatement, Standing::Active, 30), &facts(chain));
+        assert!(matches!(ruling.decision, Decision::Active { ref supersede, .. } if *supersede == [id(3)]), "equal time is not earlier");
+    }
+
+    #[test]
+    fn k5_within_a_session_turn_numbers_decide_at_equal_times() {
+        let at = |seq| Moment { time: Timestamp(5), turn: Some(("s".into(), seq)) };
+        assert!(at(1).is_before(&at(2)) && !at(2).is_before(&at(1)) && !at(2).is_before(&at(2)));
+        assert!(!at(1).is_before(&Moment { time: Timestamp(5), turn: Some(("other".into(), 2)) }));
+    }
+
+    #[test]
+    fn a80_k6_events_append() {
+        let key = key("a");
+        let mut ask = incoming(&key, Source::Observation, Standing::Active, 10);
+        ask.tier = Tier::Event;
+        let ruling = decide(&ask, &facts(vec![link(1, Source::UserStatement, 5)]));
+        assert_eq!((ruling.decision, ruling.rule), (Ruling::active(), "K6"));
+    }
+
+    #[test]
+    fn k7_a_changed_slot_asks_again() {
+        let slot = facts(vec![link(1, Source::UserCorrection, 20)]);
+        assert_eq!(asks_again(Timestamp(10), None, &slot), Some(id(1)));
+        assert_eq!(asks_again(Timestamp(10), Some(id(1)), &slot), None, "the user was told of this one");
+        assert_eq!(asks_again(Timestamp(30), None, &slot), None, "it was there before");
+        assert_eq!(asks_again(Timestamp(10), None, &SlotFacts::default()), None);
+    }
+
+    #[test]
+    fn a107_k8_of_two_active_values_only_the_newer_is_returned() {
+        let at = |time| Moment { time: Timestamp(time), turn: None };
+        let items = [(Some("a"), at(1)), (None, at(1)), (Some("a"), at(2)), (None, at(1)), (Some("b"), at(0)), (Some("c"), at(3)), (Some("c"), at(3))];
+        assert_eq!(second_check(&items), [0, 6]);
+    }
+
+    #[test]
+    fn c007_k11_sets_accumulate_and_a_correction_names_its_value() {
+        let key = key("allergy[]");
+        let mut peanut = link(1, Source::UserStatement, 5);
+        peanut.slot_value = "peanut".into();
+        let mut shrimp = link(2, Source::UserStatement, 6);
+        shrimp.slot_value = "shrimp".into();
+        let slot = facts(vec![peanut, shrimp]);
+        let mut ask = incoming(&key, Source::UserStatement, Standing::Active, 10);
+        ask.quote_normal = "not peanut but walnut";
+        let superseded = |ruling: Ruling| match ruling.decision {
+            Decision::Active { supersede, .. } => supersede,
+            other => panic!("{other:?}"),
+        };
+        assert!(superseded(decide(&ask, &slot)).is_empty());
+        ask.source = Source::UserCorrection;
+        assert_eq!(superseded(decide(&ask, &slot)), [id(1)]);
+    }
+
+    #[test]
+    fn a_future_value_closes_the_present_one_and_a_present_one_keeps_it() {
+        let key = key("city");
+        let mut announced = incoming(&key, Source::UserStatement, Standing::Active, 10);
+        announced.valid_from = Some(Timestamp(100));
+        let present = link(1, Source::UserStatement, 5);
+        let ruling = decide(&announced, &facts(vec![present.clone()]));
+        let close = vec![(id(1), Timestamp(100))];
+        assert_eq!(ruling.decision, Decision::Active { supersede: vec![], close, valid_to: None, queue: vec![] });
+
+        let mut closed = present;
+        closed.valid_to = Some(Timestamp(100));
+        let mut future = link(2, Source::UserStatement, 10);
+        future.valid_from = Some(Timestamp(100));
+        let both = facts(vec![closed, future]);
+        let ruling = decide(&incoming(&key, Source::UserStatement, Standing::Active, 20), &both);
+        let expected = Decision::Active { supersede: vec![id(1)], close: vec![], valid_to: Some(Timestamp(100)), queue: vec![] };
+        assert_eq!(ruling.decision, expected);
+        let ruling = decide(&incoming(&key, Source::UserCorrection, Standing::Active, 20), &both);
+        assert!(matches!(ruling.decision, Decision::Active { ref supersede, valid_to: None, .. } if *supersede == [id(1), id(2)]));
+    }
+
+    #[test]
+    fn a_value_of_a_time_that_is_over_replaces_nothing() {
+        let key = key("city");
+        let mut past = incoming(&key, Source::UserStatement, Standing::Active, 10);
+        past.valid_to = Some(Timestamp(3));
+        let ruling = decide(&past, &facts(vec![link(1, Source::UserStatement, 5)]));
+        assert_eq!(ruling.decision, Ruling::active());
+    }
+
+    #[test]
+    fn c063_the_hybrid_clock_never_repeats_or_steps_back() {
+        let mut last = None;
+        for stated in [5, 5, 5, 3, 100, 1] {
+            let next = event_time(Timestamp(stated), last);
+            assert!(last.is_none_or(|last| next > last));
+            last = Some(next);
+        }
+    }
+
+    #[test]
+    fn p3_epochs_grow_strictly() {
+        assert_eq!(next_epoch(None, Timestamp(7)), 7);
+        assert_eq!(next_epoch(Some(7), Timestamp(7)), 8);
+        assert_eq!(next_epoch(Some(7), Timestamp(3)), 8);
+        assert_eq!(next_epoch(Some(7), Timestamp(70)), 70);
+        assert_eq!(next_epoch(None, Timestamp(-1)), 0);
+    }
+
+    #[test]
+    fn g10_the_strongest_source_stays() {
+        for a in RANKED {
+            for b in RANKED {
+                let s = strongest(a, b);
+                assert!(s == a || s == b);
+                assert_eq!(rank(s, false), rank(a, false).max(rank(b, false)));
+                assert_eq!(s, strongest(b, a), "{a:?} {b:?}");
+            }
+        }
+    }
+}
