@@ -36,28 +36,19 @@ impl ManualClock {
     }
 
     /// Moves forwards and returns the new time.
-    #[allow(
-        clippy::must_use_candidate,
-        reason = "most tests move the clock for its effect"
-    )]
+    #[allow(clippy::must_use_candidate, reason = "most tests move the clock for its effect")]
     pub fn advance(&self, by: Duration) -> Timestamp {
         self.advance_micros(micros(by))
     }
 
     /// Moves by `by` microseconds (see `strata_core::time::DAY` and its siblings) and returns the new time.
-    #[allow(
-        clippy::must_use_candidate,
-        reason = "most tests move the clock for its effect"
-    )]
+    #[allow(clippy::must_use_candidate, reason = "most tests move the clock for its effect")]
     pub fn advance_micros(&self, by: i64) -> Timestamp {
         Timestamp(self.0.fetch_add(by, Ordering::SeqCst).saturating_add(by))
     }
 
     /// Moves backwards, as a wall clock does after a correction, and returns the new time.
-    #[allow(
-        clippy::must_use_candidate,
-        reason = "most tests move the clock for its effect"
-    )]
+    #[allow(clippy::must_use_candidate, reason = "most tests move the clock for its effect")]
     pub fn step_back(&self, by: Duration) -> Timestamp {
         self.advance_micros(-micros(by))
     }

@@ -23,10 +23,7 @@ pub fn owner(tenant: &str, user: &str) -> Owner {
 /// When one of them is no legal id.
 #[must_use]
 pub fn agent_owner(tenant: &str, user: &str, agent: &str) -> Owner {
-    Owner {
-        agent: Some(AgentId::new(agent).expect("a legal agent id")),
-        ..owner(tenant, user)
-    }
+    Owner { agent: Some(AgentId::new(agent).expect("a legal agent id")), ..owner(tenant, user) }
 }
 
 /// An owner no other test has, in this process or another: two tests can share one server without seeing each other.
@@ -42,15 +39,8 @@ pub fn unique_owner() -> Owner {
 #[must_use]
 pub fn unique(prefix: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let nanos = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a clock after 1970")
-        .as_nanos();
-    format!(
-        "{prefix}-{:x}-{nanos:x}-{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    )
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_nanos();
+    format!("{prefix}-{:x}-{nanos:x}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A session id.
@@ -86,12 +76,8 @@ mod tests {
 
     #[test]
     fn unique_names_differ_and_are_legal_ids() {
-        let names: std::collections::BTreeSet<_> =
-            (0..1_000).map(|_| unique_owner().tenant).collect();
+        let names: std::collections::BTreeSet<_> = (0..1_000).map(|_| unique_owner().tenant).collect();
         assert_eq!(names.len(), 1_000);
-        assert_eq!(
-            agent_owner("t1", "u1", "a1").user_level(),
-            owner("t1", "u1")
-        );
+        assert_eq!(agent_owner("t1", "u1", "a1").user_level(), owner("t1", "u1"));
     }
 }

@@ -17,10 +17,7 @@ impl SeqIds {
     /// Ids of the sequence `seed`.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self {
-            seed,
-            drawn: Arc::new(AtomicU64::new(0)),
-        }
+        Self { seed, drawn: Arc::new(AtomicU64::new(0)) }
     }
 
     /// How many ids were drawn.
@@ -69,13 +66,7 @@ mod tests {
         };
         let (one, again, two) = (draw(1), draw(1), draw(2));
         assert_eq!(one, again);
-        assert!(
-            one.windows(2).all(|pair| pair[0] < pair[1]),
-            "sorted in the order of drawing"
-        );
-        assert!(
-            one.iter()
-                .all(|id| id.get_version_num() == 7 && !two.contains(id))
-        );
+        assert!(one.windows(2).all(|pair| pair[0] < pair[1]), "sorted in the order of drawing");
+        assert!(one.iter().all(|id| id.get_version_num() == 7 && !two.contains(id)));
     }
 }

@@ -10,19 +10,20 @@
 //! | [`poll`] | [`eventually`]: waiting for a condition instead of sleeping |
 //! | [`redis`] | [`RedisServer`]: a real server that can be killed, stopped, filled and searched |
 //! | [`qdrant`] | [`qdrant::WireDouble`]: an in-memory Qdrant on the wire, with faults |
+//! | [`process`] | [`Child9`]: a binary with its output at hand, to be terminated or killed |
+//! | [`model`] | [`ReferenceStore`]: what the conflict rules say, in a page of code |
 //! | [`proxy`] | [`FaultProxy`]: a TCP proxy that refuses, swallows, resets, delays or cuts |
 //!
 //! Servers run on threads of their own, so blocking and asynchronous tests use them alike. Nothing here listens on a fixed
 //! port, and everything that was started is stopped on drop, after a panic, and when the test process is killed.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the kit waits for real processes in real time"
-)]
+#![allow(clippy::disallowed_methods, reason = "the kit waits for real processes in real time")]
 
 pub mod clock;
 pub mod fixtures;
 pub mod ids;
+pub mod model;
 pub mod poll;
+pub mod process;
 pub mod proxy;
 pub mod qdrant;
 pub mod redis;
@@ -34,7 +35,9 @@ mod thread;
 pub use clock::ManualClock;
 pub use fixtures::{agent_owner, owner};
 pub use ids::SeqIds;
+pub use model::ReferenceStore;
 pub use poll::{eventually, eventually_some};
+pub use process::Child9;
 pub use proxy::{FaultProxy, Mode};
 pub use qdrant::WireDouble;
 pub use redis::RedisServer;

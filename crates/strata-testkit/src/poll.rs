@@ -17,11 +17,10 @@ where
     F: FnMut() -> T,
     T: Future<Output = bool>,
 {
-    let wait = eventually_some(timeout, move || {
+    eventually_some(timeout, move || {
         let look = condition();
         async move { look.await.then_some(()) }
-    });
-    async move { wait.await }
+    })
 }
 
 /// Waits until `find` answers a value, and returns it.
@@ -41,11 +40,7 @@ where
             if let Some(value) = find().await {
                 return value;
             }
-            assert!(
-                Instant::now() < deadline,
-                "{}",
-                expired(caller, timeout, looks)
-            );
+            assert!(Instant::now() < deadline, "{}", expired(caller, timeout, looks));
             tokio::time::sleep(INTERVAL).await;
         }
         unreachable!("the loop ends by its value or its deadline")
@@ -90,10 +85,7 @@ mod tests {
         })
         .await;
         assert_eq!(looks.get(), 3);
-        assert_eq!(
-            eventually_some(Duration::ZERO, || async { Some(7) }).await,
-            7
-        );
+        assert_eq!(eventually_some(Duration::ZERO, || async { Some(7) }).await, 7);
     }
 
     #[tokio::test]
@@ -105,9 +97,6 @@ mod tests {
     #[test]
     fn the_blocking_form_reports_instead_of_panicking() {
         let error = blocking(Duration::ZERO, || None::<()>).expect_err("never holds");
-        assert!(
-            error.contains("poll.rs") && error.contains("1 looks"),
-            "{error}"
-        );
+        assert!(error.contains("poll.rs") && error.contains("1 looks"), "{error}");
     }
 }

@@ -73,13 +73,7 @@ impl FaultProxy {
         let serving = ServerThread::start("fault-proxy", move || async move {
             accept_loop(&port, upstream, modes, is_listening, counted).await;
         });
-        let proxy = Self {
-            addr,
-            mode,
-            counts,
-            listening,
-            _serving: serving,
-        };
+        let proxy = Self { addr, mode, counts, listening, _serving: serving };
         proxy.await_listener(true);
         proxy
     }
@@ -99,12 +93,7 @@ impl FaultProxy {
     /// Switches. When it returns, new connections meet the new mode; open ones follow with their next byte, or at once when
     /// the mode cuts them.
     pub fn set(&self, mode: Mode) {
-        self.mode.send_modify(|setting| {
-            *setting = Setting {
-                mode,
-                generation: setting.generation + 1,
-            }
-        });
+        self.mode.send_modify(|setting| *setting = Setting { mode, generation: setting.generation + 1 });
         self.await_listener(mode != Mode::Refuse);
     }
 
@@ -123,17 +112,12 @@ impl FaultProxy {
     /// Bytes passed so far, as (to the upstream, to the client).
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        (
-            self.counts.to_upstream.load(Ordering::SeqCst),
-            self.counts.to_client.load(Ordering::SeqCst),
-        )
+        (self.counts.to_upstream.load(Ordering::SeqCst), self.counts.to_client.load(Ordering::SeqCst))
     }
 
     fn await_listener(&self, expected: bool) {
-        crate::poll::blocking(SWITCH, || {
-            (*self.listening.borrow() == expected).then_some(())
-        })
-        .expect("the proxy follows its mode");
+        crate::poll::blocking(SWITCH, || (*self.listening.borrow() == expected).then_some(()))
+            .expect("the proxy follows its mode");
     }
 }
 
@@ -169,16 +153,8 @@ async fn accept_loop(
     }
 }
 
-async fn connection(
-    client: TcpStream,
-    upstream: SocketAddr,
-    mut modes: watch::Receiver<Setting>,
-    counts: Arc<Counts>,
-) {
-    let mode = modes
-        .wait_for(|s| s.mode != Mode::BlackHole)
-        .await
-        .map(|s| s.mode);
+async fn connection(client: TcpStream, upstream: SocketAddr, mut modes: watch::Receiver<Setting>, counts: Arc<Counts>) {
+    let mode = modes.wait_for(|s| s.mode != Mode::BlackHole).await.map(|s| s.mode);
     let Ok(Mode::Pass | Mode::Delay(_) | Mode::CutAfter(_)) = mode else {
         return reset(&client);
     };
@@ -203,10 +179,7 @@ async fn connection(
         _ = modes.wait_for(|s| matches!(s.mode, Mode::Refuse | Mode::Reset)) => Err(Cut),
     };
     if ended == Err(Cut)
-        && let (Ok(client), Ok(server)) = (
-            from_client.reunite(to_client),
-            from_server.reunite(to_server),
-        )
+        && let (Ok(client), Ok(server)) = (from_client.reunite(to_client), from_server.reunite(to_server))
     {
         reset(&client);
         reset(&server);
@@ -239,10 +212,7 @@ async fn pump(
         if read == 0 {
             return to.shutdown().await.map_err(|_| Cut);
         }
-        let setting = *modes
-            .wait_for(|s| s.mode != Mode::BlackHole)
-            .await
-            .map_err(|_| Cut)?;
+        let setting = *modes.wait_for(|s| s.mode != Mode::BlackHole).await.map_err(|_| Cut)?;
         let mut piece = &buffer[..read];
         let mut cut = false;
         match setting.mode {
@@ -297,12 +267,7 @@ mod tests {
 
     fn broken(outcome: std::io::Result<String>) -> bool {
         outcome.is_err_and(|e| {
-            [
-                ErrorKind::ConnectionReset,
-                ErrorKind::BrokenPipe,
-                ErrorKind::UnexpectedEof,
-            ]
-            .contains(&e.kind())
+            [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof].contains(&e.kind())
         })
     }
 
@@ -317,11 +282,7 @@ mod tests {
         assert_eq!(ping(&mut stream).expect("answered"), "+PONG\r\n");
         assert_eq!((proxy.accepted(), proxy.bytes()), (1, (6, 7)));
         let answer: String = redis::cmd("PING")
-            .query(
-                &mut RedisServer::client_at(proxy.addr())
-                    .get_connection()
-                    .expect("a client"),
-            )
+            .query(&mut RedisServer::client_at(proxy.addr()).get_connection().expect("a client"))
             .expect("PONG");
         assert_eq!(answer, "PONG");
     }
@@ -336,10 +297,7 @@ mod tests {
             let refused = connect(&proxy).expect_err("no listener");
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
             proxy.set(Mode::Pass);
-            assert_eq!(
-                ping(&mut connect(&proxy).expect("the same port again")).expect("answered"),
-                "+PONG\r\n"
-            );
+            assert_eq!(ping(&mut connect(&proxy).expect("the same port again")).expect("answered"), "+PONG\r\n");
         }
         assert!(broken(ping(&mut stream)), "the open connection was cut");
     }
@@ -380,11 +338,7 @@ mod tests {
         proxy.set(Mode::Delay(Duration::from_millis(100)));
         let begin = Instant::now();
         ping(&mut stream).expect("answered");
-        assert!(
-            begin.elapsed() >= Duration::from_millis(200),
-            "{:?}",
-            begin.elapsed()
-        );
+        assert!(begin.elapsed() >= Duration::from_millis(200), "{:?}", begin.elapsed());
     }
 
     #[test]
@@ -405,8 +359,6 @@ mod tests {
     #[test]
     fn an_absent_upstream_is_a_reset_until_it_comes() {
         let proxy = FaultProxy::start(SocketAddr::from(([127, 0, 0, 1], 1)));
-        assert!(broken(
-            connect(&proxy).and_then(|mut stream| ping(&mut stream))
-        ));
+        assert!(broken(connect(&proxy).and_then(|mut stream| ping(&mut stream))));
     }
 }

@@ -4,6 +4,9 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// Waits for the end of standard input, kills process `$1`, removes folder `$2` unless that is empty.
+pub const SCRIPT: &str = "read -r _; kill -9 \"$1\" 2>/dev/null; [ -z \"$2\" ] || rm -rf -- \"$2\"";
+
 /// A guard process that waits for the end of its standard input, which the kernel closes when the test process is gone (a
 /// crash and a kill -9 of the test run included), and then kills the process it guards and removes its folder.
 #[derive(Debug)]
@@ -12,9 +15,8 @@ pub struct Reaper(Child);
 impl Reaper {
     /// Guards the process `pid`; `folder` is removed with it.
     pub fn guard(pid: u32, folder: Option<&Path>) -> io::Result<Self> {
-        let script = "read -r _; kill -9 \"$1\" 2>/dev/null; [ -z \"$2\" ] || rm -rf -- \"$2\"";
         Command::new("sh")
-            .args(["-c", script, "reaper", &pid.to_string()])
+            .args(["-c", SCRIPT, "reaper", &pid.to_string()])
             .arg(folder.unwrap_or(Path::new("")))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -38,17 +40,6 @@ impl Drop for Reaper {
 /// When the process is gone.
 pub fn signal(pid: u32, signal: &str) {
     // The shell's own `kill`: the kit needs neither unsafe code nor another package for a signal.
-    let sent = Command::new("sh")
-        .args([
-            "-c",
-            "kill -s \"$1\" \"$2\"",
-            "signal",
-            signal,
-            &pid.to_string(),
-        ])
-        .status();
-    assert!(
-        sent.is_ok_and(|status| status.success()),
-        "could not send SIG{signal} to process {pid}"
-    );
+    let sent = Command::new("sh").args(["-c", "kill -s \"$1\" \"$2\"", "signal", signal, &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "could not send SIG{signal} to process {pid}");
 }

@@ -68,13 +68,7 @@ impl RedisServer {
         // Redis cannot choose a free port itself, and one that was free a moment ago can be taken by now: try again.
         for _ in 0..5 {
             let folder = TempDir::with_prefix("strata-redis-").expect("a temporary folder");
-            let mut server = Self {
-                port: free_port(),
-                fsync,
-                extra: extra.clone(),
-                running: None,
-                folder,
-            };
+            let mut server = Self { port: free_port(), fsync, extra: extra.clone(), running: None, folder };
             match server.launch() {
                 Ok(()) => return server,
                 Err(refusal) => refusals.push(refusal),
@@ -119,9 +113,7 @@ impl RedisServer {
         for word in words {
             command.arg(word);
         }
-        command
-            .query(&mut self.connection())
-            .unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        command.query(&mut self.connection()).unwrap_or_else(|e| panic!("{words:?}: {e}"))
     }
 
     /// Kills the process as a power cut does; nothing is written any more. [`Self::restart`] brings the same data back.
@@ -197,16 +189,10 @@ impl RedisServer {
         let mut found: Vec<KeyTtl> = keys
             .into_iter()
             .filter_map(|key| {
-                let left: i64 = redis::cmd("PTTL")
-                    .arg(&key)
-                    .query(&mut connection)
-                    .expect("PTTL");
+                let left: i64 = redis::cmd("PTTL").arg(&key).query(&mut connection).expect("PTTL");
                 // -2: expired since the scan; -1: lives for ever.
                 let ttl = (left >= 0).then(|| Duration::from_millis(left.unsigned_abs()));
-                (left != -2).then(|| KeyTtl {
-                    key: String::from_utf8_lossy(&key).into_owned(),
-                    ttl,
-                })
+                (left != -2).then(|| KeyTtl { key: String::from_utf8_lossy(&key).into_owned(), ttl })
             })
             .collect();
         found.sort_by(|a, b| a.key.cmp(&b.key));
@@ -232,9 +218,7 @@ impl RedisServer {
     /// As [`Self::dump_bytes`], and when `needle` is empty.
     #[must_use]
     pub fn disk_holds(&self, needle: &str) -> bool {
-        self.dump_bytes()
-            .windows(needle.len())
-            .any(|window| window == needle.as_bytes())
+        self.dump_bytes().windows(needle.len()).any(|window| window == needle.as_bytes())
     }
 
     /// Rewrites the append-only file from the data as it is now and waits until that is done: deleted values are then gone
@@ -244,12 +228,8 @@ impl RedisServer {
     /// When it does not run or the rewrite does not end.
     pub fn rewrite_aof(&self) {
         self.command::<()>(&["BGREWRITEAOF"]);
-        let idle = || {
-            ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
-                .iter()
-                .all(|f| self.info(f) == "0")
-                .then_some(())
-        };
+        let idle =
+            || ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|f| self.info(f) == "0").then_some(());
         poll::blocking(START, idle).expect("a finished rewrite");
     }
 
@@ -263,21 +243,13 @@ impl RedisServer {
     }
 
     fn pid(&self) -> u32 {
-        self.running
-            .as_ref()
-            .expect("a running redis-server")
-            .0
-            .id()
+        self.running.as_ref().expect("a running redis-server").0.id()
     }
 
     fn info(&self, field: &str) -> String {
         let all: String = self.command(&["INFO"]);
         let prefix = format!("{field}:");
-        all.lines()
-            .find_map(|line| line.strip_prefix(&prefix))
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+        all.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default().trim().to_owned()
     }
 
     fn log_file(&self) -> PathBuf {
@@ -296,22 +268,9 @@ impl RedisServer {
             Fsync::Always => "always",
             Fsync::EverySecond => "everysec",
         };
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.log_file())
-            .map_err(|e| e.to_string())?;
+        let log = File::options().create(true).append(true).open(self.log_file()).map_err(|e| e.to_string())?;
         let child = Command::new("redis-server")
-            .args([
-                "--port",
-                &self.port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "yes",
-            ])
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
             .args(["--appendfsync", fsync, "--dir"])
             .arg(self.folder.path())
             .args(&self.extra)
@@ -319,17 +278,21 @@ impl RedisServer {
             .stderr(log.try_clone().map_err(|e| e.to_string())?)
             .stdout(log)
             .spawn();
-        let child = child.unwrap_or_else(|e| {
-            let hint = if e.kind() == io::ErrorKind::NotFound {
-                ": install it (apt-get install redis-server)"
-            } else {
-                ""
-            };
-            panic!("redis-server cannot be run{hint}: {e}")
-        });
-        let reaper = reaper::Reaper::guard(child.id(), Some(self.folder.path()))
-            .map_err(|e| e.to_string())?;
-        self.running = Some((child, reaper));
+        let mut child = match child {
+            Ok(child) => child,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                panic!("redis-server is not installed: apt-get install redis-server")
+            }
+            Err(e) => return Err(e.to_string()),
+        };
+        match reaper::Reaper::guard(child.id(), Some(self.folder.path())) {
+            Ok(reaper) => self.running = Some((child, reaper)),
+            Err(e) => {
+                drop(child.kill());
+                drop(child.wait());
+                return Err(e.to_string());
+            }
+        }
         self.await_pong().inspect_err(|_| self.kill_9())
     }
 
@@ -344,14 +307,8 @@ impl RedisServer {
             // The process id proves that it is our server that answers, and not one that took the port before it.
             let mut connection = self.connect().ok()?;
             let ready = connection.check_connection();
-            let info: String = redis::cmd("INFO")
-                .arg("server")
-                .query(&mut connection)
-                .ok()?;
-            let ours = info.lines().any(|line| {
-                line.strip_prefix("process_id:")
-                    .is_some_and(|id| id.trim() == pid)
-            });
+            let info: String = redis::cmd("INFO").arg("server").query(&mut connection).ok()?;
+            let ours = info.lines().any(|line| line.strip_prefix("process_id:").is_some_and(|id| id.trim() == pid));
             (ready && ours).then_some(Ok(()))
         });
         answered.and_then(|outcome| outcome).map_err(|why| {
@@ -414,10 +371,7 @@ mod tests {
         server.kill_9();
         assert!(server.connect().is_err(), "it is down");
         server.restart();
-        assert_eq!(
-            (server.command::<u64>(&["DBSIZE"]), server.port),
-            (200, port)
-        );
+        assert_eq!((server.command::<u64>(&["DBSIZE"]), server.port), (200, port));
     }
 
     #[test]
@@ -427,9 +381,7 @@ mod tests {
         server.command::<()>(&["SET", "immortal", "v"]);
         let keys = server.all_keys_with_ttl();
         assert_eq!(
-            keys.iter()
-                .map(|k| (k.key.as_str(), k.ttl.is_some()))
-                .collect::<Vec<_>>(),
+            keys.iter().map(|k| (k.key.as_str(), k.ttl.is_some())).collect::<Vec<_>>(),
             [("immortal", false), ("mortal", true)]
         );
         assert!(keys[1].ttl.is_some_and(|ttl| ttl > Duration::from_secs(90) && ttl <= Duration::from_secs(100)));
@@ -439,11 +391,9 @@ mod tests {
     fn a_stopped_server_hangs_and_goes_on() {
         let server = RedisServer::start();
         server.stop_process();
-        let mut hung = RedisServer::client_at(server.addr())
-            .get_connection_with_timeout(Duration::from_millis(300));
+        let mut hung = RedisServer::client_at(server.addr()).get_connection_with_timeout(Duration::from_millis(300));
         let silent = hung.as_mut().map_or(true, |c| {
-            c.set_read_timeout(Some(Duration::from_millis(300)))
-                .expect("a timeout");
+            c.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
             redis::cmd("PING").query::<String>(c).is_err()
         });
         assert!(silent, "no answer while stopped");
@@ -456,14 +406,8 @@ mod tests {
         let server = RedisServer::start();
         server.command::<()>(&["SET", "k", "v"]);
         server.set_maxmemory(1);
-        let refused = redis::cmd("SET")
-            .arg("k2")
-            .arg("v")
-            .query::<()>(&mut server.connection());
-        assert!(
-            refused.is_err_and(|e| e.to_string().contains("OOM")),
-            "refused as out of memory"
-        );
+        let refused = redis::cmd("SET").arg("k2").arg("v").query::<()>(&mut server.connection());
+        assert!(refused.is_err_and(|e| e.to_string().contains("OOM")), "refused as out of memory");
         assert_eq!(server.command::<String>(&["GET", "k"]), "v");
         server.set_maxmemory(0);
         server.command::<()>(&["SET", "k2", "v"]);
@@ -474,15 +418,9 @@ mod tests {
         let server = RedisServer::start();
         server.command::<()>(&["SET", "k", "needle-in-the-file"]);
         server.command::<()>(&["DEL", "k"]);
-        assert!(
-            server.disk_holds("needle-in-the-file"),
-            "the append-only file keeps it"
-        );
+        assert!(server.disk_holds("needle-in-the-file"), "the append-only file keeps it");
         server.rewrite_aof();
-        poll::blocking(START, || {
-            (!server.disk_holds("needle-in-the-file")).then_some(())
-        })
-        .expect("gone");
+        poll::blocking(START, || (!server.disk_holds("needle-in-the-file")).then_some(())).expect("gone");
     }
 
     #[test]
@@ -491,20 +429,14 @@ mod tests {
             let server = RedisServer::start();
             server.addr()
         };
-        assert!(
-            std::net::TcpStream::connect(addr).is_err(),
-            "gone with its value"
-        );
+        assert!(std::net::TcpStream::connect(addr).is_err(), "gone with its value");
         let addr = std::panic::catch_unwind(|| {
             let server = RedisServer::start();
             std::panic::panic_any(server.addr())
         })
         .expect_err("the panic above");
         let addr = *addr.downcast::<std::net::SocketAddr>().expect("an address");
-        assert!(
-            std::net::TcpStream::connect(addr).is_err(),
-            "gone after the panic"
-        );
+        assert!(std::net::TcpStream::connect(addr).is_err(), "gone after the panic");
     }
 
     #[test]

@@ -20,10 +20,7 @@ impl ServerThread {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let body = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 tokio::select! {
                     () = stopped.cancelled() => {}
@@ -31,14 +28,8 @@ impl ServerThread {
                 }
             });
         };
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(body)
-            .expect("a thread");
-        Self {
-            stop,
-            thread: Some(thread),
-        }
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread");
+        Self { stop, thread: Some(thread) }
     }
 }
 

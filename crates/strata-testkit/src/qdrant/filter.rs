@@ -4,9 +4,7 @@ use super::store::Point;
 use qdrant_client::qdrant::condition::ConditionOneOf;
 use qdrant_client::qdrant::r#match::MatchValue;
 use qdrant_client::qdrant::value::Kind;
-use qdrant_client::qdrant::{
-    Condition, DatetimeRange, FieldCondition, Filter, Match, PayloadSchemaType, Range, Value,
-};
+use qdrant_client::qdrant::{Condition, DatetimeRange, FieldCondition, Filter, Match, PayloadSchemaType, Range, Value};
 use std::collections::{BTreeMap, HashMap};
 use tonic::Status;
 
@@ -48,7 +46,8 @@ fn walk(
         match one_of(condition)? {
             ConditionOneOf::Filter(inner) => walk(prefix, inner, visit)?,
             ConditionOneOf::Nested(nested) => {
-                let inner = nested.filter.as_ref().ok_or_else(|| Status::invalid_argument("a nested filter is missing"))?;
+                let inner =
+                    nested.filter.as_ref().ok_or_else(|| Status::invalid_argument("a nested filter is missing"))?;
                 walk(&format!("{prefix}{}[].", nested.key), inner, visit)?;
             }
             ConditionOneOf::IsEmpty(c) => visit(&format!("{prefix}{}", c.key), &[])?,

@@ -93,11 +93,8 @@ impl WireDouble {
     /// When the machine has no free port.
     #[must_use]
     pub fn start() -> Self {
-        let double = Self {
-            port: Arc::new(HeldPort::new()),
-            shared: Arc::new(Shared::default()),
-            serving: Mutex::new(None),
-        };
+        let double =
+            Self { port: Arc::new(HeldPort::new()), shared: Arc::new(Shared::default()), serving: Mutex::new(None) };
         double.resume();
         double
     }
@@ -152,7 +149,8 @@ impl WireDouble {
     }
 
     /// Fails the next `n` calls of any method with `code`, before they have an effect. The client itself repeats a call
-    /// once after `UNAVAILABLE`, on a new connection: one such failure stays invisible to its caller.
+    /// on points once after `UNAVAILABLE`, `INTERNAL`, `CANCELLED` and `UNKNOWN`, on a new connection: a single one of them
+    /// stays invisible to its caller.
     pub fn fail_next(&self, n: u64, code: Code) {
         self.fail(None, n, Status::new(code, "injected by the test"), Strike::Before);
     }

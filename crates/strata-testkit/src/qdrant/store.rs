@@ -231,16 +231,17 @@ impl Store {
     pub fn create_index(&mut self, r: CreateFieldIndexCollection) -> Answer<PointsOperationResponse> {
         use qdrant::payload_index_params::IndexParams as P;
         let collection = self.get(&r.collection_name)?;
-        let by_params = r.field_index_params.as_ref().and_then(|p| p.index_params.as_ref()).map(|params| match params {
-            P::KeywordIndexParams(_) => PayloadSchemaType::Keyword,
-            P::IntegerIndexParams(_) => PayloadSchemaType::Integer,
-            P::FloatIndexParams(_) => PayloadSchemaType::Float,
-            P::GeoIndexParams(_) => PayloadSchemaType::Geo,
-            P::TextIndexParams(_) => PayloadSchemaType::Text,
-            P::BoolIndexParams(_) => PayloadSchemaType::Bool,
-            P::DatetimeIndexParams(_) => PayloadSchemaType::Datetime,
-            P::UuidIndexParams(_) => PayloadSchemaType::Uuid,
-        });
+        let by_params =
+            r.field_index_params.as_ref().and_then(|p| p.index_params.as_ref()).map(|params| match params {
+                P::KeywordIndexParams(_) => PayloadSchemaType::Keyword,
+                P::IntegerIndexParams(_) => PayloadSchemaType::Integer,
+                P::FloatIndexParams(_) => PayloadSchemaType::Float,
+                P::GeoIndexParams(_) => PayloadSchemaType::Geo,
+                P::TextIndexParams(_) => PayloadSchemaType::Text,
+                P::BoolIndexParams(_) => PayloadSchemaType::Bool,
+                P::DatetimeIndexParams(_) => PayloadSchemaType::Datetime,
+                P::UuidIndexParams(_) => PayloadSchemaType::Uuid,
+            });
         // The types of the request count from 0, those of the schema from 1, in the same order.
         let by_type = r.field_type.and_then(|t| PayloadSchemaType::try_from(t + 1).ok());
         let data_type = by_params.or(by_type).ok_or_else(|| Status::invalid_argument("field type is missing"))?;
@@ -386,8 +387,7 @@ impl Store {
         }
         collection.check_read(r.filter.as_ref(), limit)?;
         let from = r.offset.as_ref().map(|id| Id::from_wire(Some(id))).transpose()?;
-        let mut found =
-            collection.select(r.filter.as_ref()).filter(|point| from.is_none_or(|from| point.id >= from));
+        let mut found = collection.select(r.filter.as_ref()).filter(|point| from.is_none_or(|from| point.id >= from));
         let result = found
             .by_ref()
             .take(limit)
@@ -636,7 +636,8 @@ impl Collection {
             Some(query::Variant::Nearest(input)) => {
                 let space = self.space(name)?;
                 let (probe, itself) = self.probe(name, space, input)?;
-                rising = matches!(space, Space::Sparse | Space::Dense { distance: Distance::Cosine | Distance::Dot, .. });
+                rising =
+                    matches!(space, Space::Sparse | Space::Dense { distance: Distance::Cosine | Distance::Dot, .. });
                 let candidates = self.select(r.filter.as_ref()).filter(|point| Some(point.id) != itself);
                 scored.extend(candidates.filter_map(|point| {
                     point.vectors.get(name).and_then(|stored| score(space, &probe, stored)).map(|s| (s, point))
@@ -707,7 +708,9 @@ fn spaces(r: &CreateCollection) -> Answer<BTreeMap<String, Space>> {
         }
         let size = usize::try_from(params.size).unwrap_or(usize::MAX);
         if size == 0 || size > 65_536 || params.distance() == Distance::UnknownDistance {
-            return Err(Status::invalid_argument("Validation error: a vector has 1 to 65536 dimensions and a distance"));
+            return Err(Status::invalid_argument(
+                "Validation error: a vector has 1 to 65536 dimensions and a distance",
+            ));
         }
         spaces.insert(name, Space::Dense { size, distance: params.distance() });
     }
@@ -776,7 +779,11 @@ fn score(space: Space, probe: &Stored, stored: &Stored) -> Option<f32> {
 
 // Wire forms.
 
-fn retrieved(point: &Point, payload: Option<&WithPayloadSelector>, vectors: Option<&WithVectorsSelector>) -> RetrievedPoint {
+fn retrieved(
+    point: &Point,
+    payload: Option<&WithPayloadSelector>,
+    vectors: Option<&WithVectorsSelector>,
+) -> RetrievedPoint {
     RetrievedPoint {
         id: Some(point.id.to_wire()),
         payload: selected_payload(point, payload, true),
