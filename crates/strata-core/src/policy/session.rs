@@ -1,19 +1,1233 @@
-//! (being written)
+//! Session memory (rules S): what becomes of a turn, how a range of turns is summarised, and what a window shows, as pure
+//! functions. What a text says is read by `strata_text::turns` into [`TurnCues`]; stores keep what is decided here.
+//!
+//! The way of a turn: it is appended verbatim and stays readable by its number for the life of the session. When a range
+//! is due ([`compression_due`]), [`judge`] gives each turn a verdict by the first matching row of the table of rule S2,
+//! [`summarise`] copies sentences of the kept turns into the range's summary, and [`window`] later shows anchors, newest
+//! turns and summaries within a budget. Order is by turn number everywhere, never by time (cases C063, C065).
 
-use crate::Fault;
+use crate::record::vocabulary;
+use crate::rule::{Finding, RuleId};
+use crate::text::ValueKind;
+use crate::{Fault, Timestamp, limits};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Settings of this section.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Settings of session memory: `[policy.session]`. Every field has the documented default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct SessionSettings {}
+pub struct SessionSettings {
+    /// Life of a session without use, in seconds: 1..=2,592,000 (30 days). Default 86,400 (rule S10).
+    pub ttl_seconds: i64,
+    /// Whether GetWindow renews that life. Default true (rule S10).
+    pub renew_on_read: bool,
+    /// Turns of a window when a call asks for none: 1..=1000. Default 20.
+    pub window_turns: u32,
+    /// Tokens of a window when a call asks for none: 1..=1,000,000. Default 4,000.
+    pub window_tokens: u32,
+    /// Share of a window that anchors may take, in percent: 0..=100. Default 60 (rule S11).
+    pub anchor_percent: u32,
+    /// Turns between two compressions: 1..=1000. Default 10 (rule S7).
+    pub compress_every: u32,
+    /// Newest turns that a compression leaves verbatim: 1..=1000. Default 10.
+    pub keep_turns: u32,
+    /// Uncompressed tokens at which a compression runs whatever the number of turns: 100..=1,000,000. Default 6,000
+    /// (rule S7).
+    pub compress_tokens: u64,
+    /// Tokens of one range's summary: 16..=4,000. Default 240. Values that do not fit stay in its index (rule S3).
+    pub summary_tokens: u32,
+    /// Adjacent ranges of one coarseness that are remade as one, so that a session of any length has few summaries:
+    /// 2..=16. Default 4 (rule S4).
+    pub summary_fan_in: u32,
+    /// Tokens of the one sentence kept of a tool call: 8..=1,000. Default 48 (rule S2g).
+    pub tool_sentence_tokens: u32,
+    /// Turns that a retraction reaches back: 1..=1000. Default 200 (rule S2b).
+    pub retraction_reach: u32,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self {
+            ttl_seconds: 24 * 3600,
+            renew_on_read: true,
+            window_turns: 20,
+            window_tokens: 4_000,
+            anchor_percent: 60,
+            compress_every: 10,
+            keep_turns: 10,
+            compress_tokens: 6_000,
+            summary_tokens: 240,
+            summary_fan_in: 4,
+            tool_sentence_tokens: 48,
+            retraction_reach: 200,
+        }
+    }
+}
 
 impl SessionSettings {
     /// Checks the section.
     ///
     /// # Errors
     /// `INVALID_FIELD` naming the setting.
-    pub const fn validate(&self) -> Result<(), Fault> {
-        Ok(())
+    pub fn validate(&self) -> Result<(), Fault> {
+        let within = |name: &str, value: i64, min: i64, max: i64| {
+            if (min..=max).contains(&value) {
+                return Ok(());
+            }
+            Err(Fault::field(format!("policy.session.{name}"), format!("must lie between {min} and {max}")))
+        };
+        within("ttl_seconds", self.ttl_seconds, limits::SESSION_TTL_MIN_SECONDS, limits::SESSION_TTL_MAX_SECONDS)?;
+        within("window_turns", self.window_turns.into(), 1, limits::PAGE_MAX.into())?;
+        within("window_tokens", self.window_tokens.into(), 1, 1_000_000)?;
+        within("anchor_percent", self.anchor_percent.into(), 0, 100)?;
+        within("compress_every", self.compress_every.into(), 1, 1_000)?;
+        within("keep_turns", self.keep_turns.into(), 1, 1_000)?;
+        within("compress_tokens", i64::try_from(self.compress_tokens).unwrap_or(i64::MAX), 100, 1_000_000)?;
+        within("summary_tokens", self.summary_tokens.into(), 16, 4_000)?;
+        within("summary_fan_in", self.summary_fan_in.into(), 2, 16)?;
+        within("tool_sentence_tokens", self.tool_sentence_tokens.into(), 8, 1_000)?;
+        within("retraction_reach", self.retraction_reach.into(), 1, 1_000)
+    }
+}
+
+vocabulary! {
+    /// Who speaks.
+    Role {
+        /// The user.
+        User = "USER",
+        /// The agent.
+        Assistant = "ASSISTANT",
+        /// Instructions; a new one replaces the old one in the window (rule S6).
+        System = "SYSTEM",
+        /// A tool's return.
+        Tool = "TOOL",
+    }
+}
+
+vocabulary! {
+    /// Shape of a session: decides the compression strategy (rule S1).
+    Shape {
+        /// Key turns are anchored, the rest is summarised.
+        Task = "TASK",
+        /// A rolling summary.
+        Exploratory = "EXPLORATORY",
+        /// A sliding window: nothing but what must survive is kept of older turns.
+        Chat = "CHAT",
+    }
+}
+
+vocabulary! {
+    /// What becomes of a turn (rule S2).
+    Outcome {
+        /// Always shown as it is.
+        Verbatim = "VERBATIM",
+        /// Summarised, and shown as it is while its reason holds.
+        Anchored = "ANCHORED",
+        /// In the range's summary.
+        Summarised = "SUMMARISED",
+        /// One sentence in the range's summary.
+        Sentence = "SENTENCE",
+        /// Not shown. Still readable by its number.
+        Dropped = "DROPPED",
+    }
+}
+
+/// A stored turn: immutable but for erasure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Number within the session, dense, from 1, assigned by the store. Zero before that.
+    #[serde(default)]
+    pub seq: u32,
+    /// Who speaks.
+    pub role: Role,
+    /// Verbatim.
+    pub text: String,
+    /// The tool call it makes (assistant) or answers (tool).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Kept verbatim whatever happens (rule S2c).
+    #[serde(default)]
+    pub pinned: bool,
+    /// The service's time.
+    pub time: Timestamp,
+    /// The caller's time; data only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_time: Option<Timestamp>,
+    /// Tokens of the text by the service's estimator.
+    pub tokens: u32,
+    /// Name of the speaker.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub speaker: String,
+    /// The caller's own id.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub external_id: String,
+}
+
+impl Turn {
+    /// Bytes that count against [`limits::SESSION_BYTES`] (rule S13): every text the caller sent.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let id = self.tool_call_id.as_ref().map_or(0, String::len);
+        (self.text.len() + id + self.speaker.len() + self.external_id.len()) as u64
+    }
+
+    /// Text of the turn for search: who said it is part of what was said.
+    #[must_use]
+    pub fn searchable(&self) -> String {
+        if self.speaker.is_empty() { self.text.clone() } else { format!("{}: {}", self.speaker, self.text) }
+    }
+}
+
+/// How a turn takes an earlier one back (rule S2b).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Retraction {
+    /// "Scratch that", "算了": withdraws what was said, with or without naming it.
+    Withdraw,
+    /// "No wait, it is B", "不对,是B": replaces a value.
+    Correct,
+    /// "It turns out that ...", "之前的结论不对": overturns a conclusion.
+    Overturn,
+    /// "No need any more", "不用了": releases a promise.
+    Release,
+}
+
+/// A protected value of a sentence, as written (rule S3).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CuedValue {
+    /// Kind.
+    pub kind: ValueKind,
+    /// Letter for letter.
+    pub text: String,
+}
+
+/// What one sentence of a turn says, for the table of rule S2. Made by `strata_text::turns`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentenceCues {
+    /// First byte in the turn's text, on a character boundary.
+    pub start: usize,
+    /// Byte after the last one.
+    pub end: usize,
+    /// Tokens by the service's estimator.
+    pub tokens: u32,
+    /// Protected values, in order.
+    pub values: Vec<CuedValue>,
+    /// Values that the sentence denies: "not 200", "不是200".
+    pub denied: Vec<String>,
+    /// Hashes of its content words, ascending, distinct.
+    pub terms: Vec<u32>,
+    /// Performs, orders or reverses a high-risk operation: delete, pay, authorise, transfer, grant.
+    pub operation: bool,
+    /// Takes something back.
+    pub retraction: Option<Retraction>,
+    /// A promise or a todo.
+    pub promise: bool,
+    /// Says that something is done.
+    pub fulfilment: bool,
+    /// An explicit constraint.
+    pub constraint: bool,
+    /// A decision or a conclusion.
+    pub decision: bool,
+    /// Greeting, thanks, acknowledgement, filler.
+    pub courtesy: bool,
+    /// A bare yes or no.
+    pub answer: bool,
+    /// A question.
+    pub question: bool,
+    /// Asks for work: "write", "fix", "帮我".
+    pub request: bool,
+    /// Nothing but doubt, such as "Not sure.": belongs to its neighbour (rule S5).
+    pub hedge_only: bool,
+}
+
+/// What a turn says, sentence by sentence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TurnCues {
+    /// Sentences in order.
+    pub sentences: Vec<SentenceCues>,
+    /// Reports a failure: for a tool's return.
+    pub failed: bool,
+}
+
+impl TurnCues {
+    fn any(&self, cue: impl Fn(&SentenceCues) -> bool) -> bool {
+        self.sentences.iter().any(cue)
+    }
+
+    /// Whether some sentence takes something back: older turns must then be looked at (rule S2b).
+    #[must_use]
+    pub fn retracts(&self) -> bool {
+        self.any(|s| s.retraction.is_some() || !s.denied.is_empty())
+    }
+
+    fn courtesy_only(&self) -> bool {
+        !self.sentences.is_empty() && self.sentences.iter().all(|s| s.courtesy || s.answer)
+    }
+
+    fn values(&self) -> impl Iterator<Item = &CuedValue> {
+        self.sentences.iter().flat_map(|s| &s.values)
+    }
+
+    fn terms(&self) -> BTreeSet<u32> {
+        self.sentences.iter().flat_map(|s| s.terms.iter().copied()).collect()
+    }
+}
+
+/// A turn with its cues.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The turn.
+    pub turn: &'a Turn,
+    /// What it says.
+    pub cues: &'a TurnCues,
+}
+
+/// What became of a turn. Kept with the turn; never holds content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Turn number.
+    pub seq: u32,
+    /// Row of the table.
+    #[serde(with = "rule_name")]
+    pub rule: RuleId,
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// Later turn that took it, or a part of it, back; zero when none did.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retracted_by: u32,
+    /// Indices of its sentences that were taken back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retracted_sentences: Vec<u32>,
+    /// Values that a later turn denied: in no summary and no index (rule S2b).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Verdict {
+    /// The finding for explanations.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        Finding::new(self.rule.0, self.outcome.name(), because(self.rule))
+    }
+
+    /// Whether the turn is shown as it is.
+    #[must_use]
+    pub const fn is_anchor(&self) -> bool {
+        matches!(self.outcome, Outcome::Verbatim | Outcome::Anchored)
+    }
+}
+
+/// Rule ids of the table, and what each says to people.
+const RULES: &[(&str, &str)] = &[
+    ("S2a", "performs, orders or reverses a high-risk operation"),
+    ("S2b", "was taken back or overturned by a later turn"),
+    ("S2c", "is pinned"),
+    ("S2d", "carries a promise or todo that is still open"),
+    ("S2e", "carries an explicit constraint of the user"),
+    ("S2f", "is small talk or a mere confirmation"),
+    ("S2g", "is a successful tool call"),
+    ("S2h", "carries an entity, a value or a decision"),
+    ("S2i", "carries nothing that a later turn needs"),
+    ("S6", "belongs to an anchored tool call, or is an instruction turn"),
+];
+
+/// Why, in one sentence, for a rule of this file.
+#[must_use]
+pub fn because(rule: RuleId) -> &'static str {
+    RULES.iter().find(|(id, _)| *id == rule.0).map_or("", |(_, text)| text)
+}
+
+mod rule_name {
+    use super::{RULES, RuleId};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+    pub(super) fn serialize<S: Serializer>(rule: &RuleId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(rule.0)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RuleId, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        RULES.iter().find(|(id, _)| *id == name).map(|(id, _)| RuleId(id)).ok_or_else(|| D::Error::custom("unknown rule"))
+    }
+}
+
+/// A turn that is shown verbatim, or listed as a pointer (rule S11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// Turn number.
+    pub seq: u32,
+    /// Why.
+    #[serde(with = "rule_name")]
+    pub rule: RuleId,
+    /// Later turn that took it back; zero when none did. Only a high-risk operation stays an anchor then.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retracted_by: u32,
+}
+
+impl Anchor {
+    /// The finding for explanations.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        let outcome = if matches!(self.rule.0, "S2d" | "S2e") { Outcome::Anchored } else { Outcome::Verbatim };
+        Finding::new(self.rule.0, outcome.name(), because(self.rule))
+    }
+
+    /// Place in the queue for the anchors' share of a window: explicit wishes first, then constraints, open promises,
+    /// operations; newest first among equals. Smaller is sooner.
+    #[must_use]
+    pub fn priority(&self) -> (u8, std::cmp::Reverse<u32>) {
+        let class = match self.rule.0 {
+            "S2c" => 0,
+            "S2e" => 1,
+            "S2d" => 2,
+            _ if self.retracted_by == 0 => 3,
+            _ => 4,
+        };
+        (class, std::cmp::Reverse(self.seq))
+    }
+}
+
+/// One sentence of a summary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SummarySentence {
+    /// Copied letter for letter from the turns it names.
+    pub text: String,
+    /// Turns it comes from, ascending, at least one.
+    pub seqs: Vec<u32>,
+    /// Tokens of the text.
+    pub tokens: u32,
+}
+
+/// Where a protected value stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ValueReference {
+    /// Letter for letter.
+    pub value: String,
+    /// Turn number.
+    pub seq: u32,
+}
+
+vocabulary! {
+    /// Who made a summary.
+    Maker {
+        /// The rules of this file.
+        Rules = "rules",
+        /// A model of the deployment.
+        Model = "model",
+        /// The caller.
+        Client = "client",
+    }
+}
+
+/// Summary of a range of turns, always made from the original turns (rule S4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// First turn covered.
+    pub from: u32,
+    /// Last turn covered.
+    pub to: u32,
+    /// Sentences in turn order; empty when nothing was worth keeping (rule S8).
+    pub sentences: Vec<SummarySentence>,
+    /// Value index: each protected value of the range with its first and its newest turn, in turn order (rule S3).
+    pub values: Vec<ValueReference>,
+    /// Who made it.
+    pub made_by: Maker,
+    /// Coarseness: 0 for a range as it was compressed; each remaking of several ranges as one adds 1.
+    pub level: u32,
+    /// Time of the first turn covered.
+    pub from_time: Timestamp,
+    /// Time of the last turn covered.
+    pub to_time: Timestamp,
+}
+
+impl Summary {
+    /// Tokens of all sentences.
+    #[must_use]
+    pub fn tokens(&self) -> u32 {
+        self.sentences.iter().map(|s| s.tokens).sum()
+    }
+
+    /// Whether nothing was worth keeping (rule S8).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sentences.is_empty() && self.values.is_empty()
+    }
+}
+
+/// The tool call of each TOOL turn: its seq and the seq of its call (rule S6). The call is the latest earlier ASSISTANT
+/// turn with the same tool call id; else the ASSISTANT turn right before the run of TOOL turns it stands in (parallel
+/// calls of one turn). A TOOL turn without either is an orphan and not in the map. `turns` ascend by number.
+#[must_use]
+pub fn tool_pairs<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> BTreeMap<u32, u32> {
+    let mut calls: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut pairs = BTreeMap::new();
+    // The assistant turn that the present run of TOOL turns follows directly.
+    let mut before: Option<u32> = None;
+    let mut last = None;
+    for turn in turns {
+        if last.is_some_and(|l: u32| l + 1 != turn.seq) {
+            before = None;
+        }
+        last = Some(turn.seq);
+        match turn.role {
+            Role::Assistant => {
+                before = Some(turn.seq);
+                if let Some(id) = turn.tool_call_id.as_deref() {
+                    calls.insert(id, turn.seq);
+                }
+            }
+            Role::Tool => {
+                let by_id = turn.tool_call_id.as_deref().and_then(|id| calls.get(id).copied());
+                if let Some(call) = by_id.or(before) {
+                    pairs.insert(turn.seq, call);
+                }
+            }
+            Role::User | Role::System => before = None,
+        }
+    }
+    pairs
+}
+
+/// What was taken back of a turn.
+#[derive(Clone, Debug, Default)]
+struct Taken {
+    by: u32,
+    sentences: BTreeSet<usize>,
+    denied: BTreeSet<String>,
+}
+
+/// How turns refer to earlier ones.
+#[derive(Debug, Default)]
+struct Links {
+    taken: BTreeMap<u32, Taken>,
+    /// Turn with a promise, and the later turn that fulfilled or released it.
+    closed: BTreeMap<u32, u32>,
+    /// Turns that take an operation back.
+    reversals: BTreeSet<u32>,
+}
+
+fn overlap(a: &BTreeSet<u32>, b: &[u32]) -> usize {
+    b.iter().filter(|t| a.contains(t)).count()
+}
+
+impl Links {
+    fn of(views: &[View<'_>]) -> Self {
+        let mut links = Self::default();
+        for (at, view) in views.iter().enumerate() {
+            if view.turn.role == Role::System {
+                continue;
+            }
+            let earlier = &views[..at];
+            for sentence in &view.cues.sentences {
+                links.retraction(earlier, *view, sentence);
+                if sentence.fulfilment {
+                    links.fulfilment(earlier, *view, sentence);
+                }
+            }
+        }
+        links
+    }
+
+    fn take(&mut self, target: View<'_>, sentences: impl IntoIterator<Item = usize>, by: u32, denied: &[String]) {
+        let taken = self.taken.entry(target.turn.seq).or_default();
+        taken.by = taken.by.max(by);
+        taken.sentences.extend(sentences);
+        taken.denied.extend(denied.iter().cloned());
+        if target.cues.any(|s| s.operation) {
+            self.reversals.insert(by);
+        }
+    }
+
+    fn retraction(&mut self, earlier: &[View<'_>], view: View<'_>, sentence: &SentenceCues) {
+        let by = view.turn.seq;
+        let candidates = || {
+            earlier.iter().rev().copied().filter(|v| matches!(v.turn.role, Role::User | Role::Assistant) && !v.cues.courtesy_only())
+        };
+        // "not 200": every sentence that stated the denied value, as far back as the views go.
+        if !sentence.denied.is_empty() {
+            for target in candidates() {
+                let stated: Vec<usize> = (0..target.cues.sentences.len())
+                    .filter(|i| {
+                        let s = &target.cues.sentences[*i];
+                        s.values.iter().any(|v| sentence.denied.contains(&v.text)) && !s.denied.iter().any(|d| sentence.denied.contains(d))
+                    })
+                    .collect();
+                if !stated.is_empty() {
+                    self.take(target, stated, by, &sentence.denied);
+                }
+            }
+            return;
+        }
+        let Some(kind) = sentence.retraction else { return };
+        if kind == Retraction::Release {
+            self.close_promise(earlier, view, sentence, 1);
+            return;
+        }
+        // The sentence that shares most content words; the newest among equals.
+        let own: BTreeSet<u32> = sentence.terms.iter().copied().collect();
+        let best = candidates()
+            .flat_map(|v| (0..v.cues.sentences.len()).map(move |i| (v, i)))
+            .map(|(v, i)| (overlap(&own, &v.cues.sentences[i].terms), v, i))
+            .filter(|(shared, v, i)| {
+                let theirs = v.cues.sentences[*i].terms.len();
+                *shared >= 2 || (*shared == 1 && own.len().min(theirs) <= 2)
+            })
+            .reduce(|best, next| if next.0 > best.0 { next } else { best });
+        match (kind, best) {
+            // A correction replaces a value: without one on both sides it is a turn of phrase ("Actually, I love it").
+            (Retraction::Correct, Some((_, target, i)))
+                if shares_kind(&target.cues.sentences[i], sentence) && target.turn.role == view.turn.role =>
+            {
+                self.take(target, [i], by, &replaced(&target.cues.sentences[i], sentence));
+            }
+            (Retraction::Correct, _) => {
+                // "Actually, make it 300": the value of the same kind that the same speaker gave just before.
+                let near = candidates().filter(|v| v.turn.role == view.turn.role && by - v.turn.seq <= 4).take(1);
+                for target in near {
+                    if let Some(i) = (0..target.cues.sentences.len()).rev().find(|i| shares_kind(&target.cues.sentences[*i], sentence)) {
+                        self.take(target, [i], by, &replaced(&target.cues.sentences[i], sentence));
+                    }
+                }
+            }
+            (Retraction::Withdraw | Retraction::Overturn, Some((_, target, i))) => {
+                if target.turn.role != view.turn.role && target.cues.sentences[i].promise {
+                    self.closed.entry(target.turn.seq).or_insert(by);
+                } else {
+                    self.take(target, [i], by, &[]);
+                }
+            }
+            (Retraction::Withdraw, None) => {
+                // Names nothing: what the same speaker said last.
+                if let Some(target) = candidates().find(|v| v.turn.role == view.turn.role) {
+                    self.take(target, 0..target.cues.sentences.len(), by, &[]);
+                }
+            }
+            (Retraction::Overturn, None) => {
+                if let Some(target) = candidates().find(|v| v.cues.any(|s| s.decision)) {
+                    let stated: Vec<usize> = (0..target.cues.sentences.len()).filter(|i| target.cues.sentences[*i].decision).collect();
+                    self.take(target, stated, by, &[]);
+                }
+            }
+            (Retraction::Release, _) => {}
+        }
+    }
+
+    fn fulfilment(&mut self, earlier: &[View<'_>], view: View<'_>, sentence: &SentenceCues) {
+        self.close_promise(earlier, view, sentence, 1);
+    }
+
+    /// Closes the newest open promise that shares at least `shared` content words with the sentence; of a sentence that
+    /// names nothing ("Done.", "不用了"), the newest open one.
+    fn close_promise(&mut self, earlier: &[View<'_>], view: View<'_>, sentence: &SentenceCues, shared: usize) {
+        let own: BTreeSet<u32> = sentence.terms.iter().copied().collect();
+        let open: Vec<View<'_>> =
+            earlier.iter().copied().filter(|v| v.cues.any(|s| s.promise) && !self.closed.contains_key(&v.turn.seq)).collect();
+        let named = open
+            .iter()
+            .rev()
+            .map(|v| (v.cues.sentences.iter().filter(|s| s.promise).map(|s| overlap(&own, &s.terms)).max().unwrap_or(0), v))
+            .filter(|(common, _)| *common >= shared)
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })
+            .map(|(_, v)| v.turn.seq);
+        let target = named.or_else(|| if own.len() <= 2 { open.last().map(|v| v.turn.seq) } else { None });
+        if let Some(seq) = target {
+            self.closed.insert(seq, view.turn.seq);
+        }
+    }
+}
+
+fn shares_kind(a: &SentenceCues, b: &SentenceCues) -> bool {
+    a.values.iter().any(|x| b.values.iter().any(|y| x.kind == y.kind && x.text != y.text))
+}
+
+/// Values of the old sentence that the new one replaces: of a kind that the new one also has, and not repeated there.
+fn replaced(old: &SentenceCues, new: &SentenceCues) -> Vec<String> {
+    let fresh = |v: &&CuedValue| {
+        new.values.iter().any(|n| n.kind == v.kind) && !new.values.iter().any(|n| n.text == v.text)
+    };
+    old.values.iter().filter(fresh).map(|v| v.text.clone()).collect()
+}
+
+/// Judges turns by the table of rule S2, first match wins. `views` ascend by number and may have gaps: they hold the turns
+/// to be judged, the anchors of earlier ranges, and every later turn there is, since a later turn may retract, fulfil or
+/// use an earlier one. A verdict is given for each view.
+#[must_use]
+pub fn judge(views: &[View<'_>]) -> Vec<Verdict> {
+    let links = Links::of(views);
+    let pairs = tool_pairs(views.iter().map(|v| v.turn));
+    let calls: BTreeSet<u32> = pairs.values().copied().collect();
+    let mut verdicts: Vec<Verdict> = (0..views.len()).map(|at| judge_one(views, at, &links, &pairs, &calls)).collect();
+    keep_pairs_together(&mut verdicts, &pairs);
+    verdicts
+}
+
+fn judge_one(views: &[View<'_>], at: usize, links: &Links, pairs: &BTreeMap<u32, u32>, calls: &BTreeSet<u32>) -> Verdict {
+    let View { turn, cues } = views[at];
+    let taken = links.taken.get(&turn.seq);
+    let verdict = |rule: &'static str, outcome: Outcome| Verdict {
+        seq: turn.seq,
+        rule: RuleId(rule),
+        outcome,
+        retracted_by: taken.map_or(0, |t| t.by),
+        retracted_sentences: taken.map(|t| t.sentences.iter().map(|i| *i as u32).collect()).unwrap_or_default(),
+        denied: taken.map(|t| t.denied.iter().cloned().collect()).unwrap_or_default(),
+    };
+    if turn.role == Role::System {
+        return verdict("S6", Outcome::Dropped);
+    }
+    let left = |i: &usize| taken.is_none_or(|t| !t.sentences.contains(i));
+    let remaining: Vec<&SentenceCues> = (0..cues.sentences.len()).filter(left).map(|i| &cues.sentences[i]).collect();
+    let any = |cue: fn(&SentenceCues) -> bool| remaining.iter().any(|s| cue(s));
+    if cues.any(|s| s.operation) || links.reversals.contains(&turn.seq) {
+        return verdict("S2a", Outcome::Verbatim);
+    }
+    if taken.is_some() && remaining.iter().all(|s| s.courtesy || s.answer || s.hedge_only) {
+        return verdict("S2b", Outcome::Dropped);
+    }
+    if turn.pinned {
+        return verdict("S2c", Outcome::Verbatim);
+    }
+    let speaks = matches!(turn.role, Role::User | Role::Assistant);
+    if speaks && any(|s| s.promise) && !links.closed.contains_key(&turn.seq) {
+        return verdict("S2d", Outcome::Anchored);
+    }
+    if turn.role == Role::User && any(|s| s.constraint) {
+        return verdict("S2e", Outcome::Anchored);
+    }
+    if cues.courtesy_only() {
+        // "No." after "Is it on Tuesday?" decides something; after small talk it does not.
+        let asked = at.checked_sub(1).map(|i| views[i]).filter(|v| v.turn.seq + 1 == turn.seq && v.turn.role != turn.role);
+        let decides = cues.any(|s| s.answer) && asked.is_some_and(|v| v.cues.sentences.last().is_some_and(|s| s.question && !s.terms.is_empty()));
+        return if decides { verdict("S2h", Outcome::Summarised) } else { verdict("S2f", Outcome::Dropped) };
+    }
+    if turn.role == Role::Tool || calls.contains(&turn.seq) || turn.tool_call_id.is_some() {
+        let answers: Vec<View<'_>> = views
+            .iter()
+            .copied()
+            .filter(|v| v.turn.seq == turn.seq || pairs.get(&v.turn.seq) == Some(&turn.seq))
+            .filter(|v| v.turn.role == Role::Tool)
+            .collect();
+        let failed = answers.iter().any(|v| v.cues.failed);
+        if !failed {
+            return verdict("S2g", Outcome::Sentence);
+        }
+        return if is_used(views, at) { verdict("S2h", Outcome::Summarised) } else { verdict("S2i", Outcome::Dropped) };
+    }
+    if any(|s| !s.values.is_empty() || s.decision) {
+        return verdict("S2h", Outcome::Summarised);
+    }
+    verdict("S2i", Outcome::Dropped)
+}
+
+/// Whether one of the next turns takes up what a failed tool call says: a common value, or two common content words.
+fn is_used(views: &[View<'_>], at: usize) -> bool {
+    let own = views[at].cues.terms();
+    let values: BTreeSet<&str> = views[at].cues.values().map(|v| v.text.as_str()).collect();
+    views[at + 1..].iter().filter(|v| v.turn.role != Role::Tool).take(6).any(|later| {
+        later.cues.values().any(|v| values.contains(v.text.as_str()))
+            || later.cues.terms().iter().filter(|t| own.contains(t)).count() >= 2
+    })
+}
+
+/// A tool call and its results share one fate (rule S6): when one of them is verbatim, all are; otherwise a result that is
+/// dropped takes a call with it that says nothing itself.
+fn keep_pairs_together(verdicts: &mut [Verdict], pairs: &BTreeMap<u32, u32>) {
+    let place: BTreeMap<u32, usize> = verdicts.iter().enumerate().map(|(i, v)| (v.seq, i)).collect();
+    let mut blocks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (result, call) in pairs {
+        let block = blocks.entry(*call).or_insert_with(|| place.get(call).copied().into_iter().collect());
+        block.extend(place.get(result).copied());
+    }
+    for block in blocks.values() {
+        if block.iter().any(|i| verdicts[*i].is_anchor()) {
+            for i in block {
+                if !verdicts[*i].is_anchor() {
+                    verdicts[*i].rule = RuleId("S6");
+                    verdicts[*i].outcome = Outcome::Verbatim;
+                }
+            }
+        }
+    }
+}
+
+/// Anchors after a judgement: those of turns that were not judged again stay, the others follow their verdicts. A
+/// retraction or a fulfilment releases an anchor (rules S2b, S2d). In order of number.
+#[must_use]
+pub fn next_anchors(before: &[Anchor], verdicts: &[Verdict], through: u32) -> Vec<Anchor> {
+    let judged: BTreeMap<u32, &Verdict> = verdicts.iter().map(|v| (v.seq, v)).collect();
+    let mut anchors: BTreeMap<u32, Anchor> =
+        before.iter().filter(|a| !judged.contains_key(&a.seq)).map(|a| (a.seq, a.clone())).collect();
+    for verdict in verdicts.iter().filter(|v| v.seq <= through && v.is_anchor()) {
+        anchors.insert(verdict.seq, Anchor { seq: verdict.seq, rule: verdict.rule, retracted_by: verdict.retracted_by });
+    }
+    anchors.into_values().collect()
+}
+
+/// One unit of a summary before the cap: a sentence, or two that must not be parted.
+struct Unit {
+    text: String,
+    seqs: Vec<u32>,
+    tokens: u32,
+    weight: u32,
+}
+
+/// Bounds of one summary.
+#[derive(Clone, Copy, Debug)]
+pub struct SummaryBounds {
+    /// Tokens of all sentences.
+    pub tokens: u32,
+    /// Tokens of the one sentence kept of a tool call (rule S2g).
+    pub tool_tokens: u32,
+    /// Shape of the session: a CHAT keeps no summary of what merely carries a value (rule S1), only its index.
+    pub shape: Shape,
+    /// Coarseness of the result.
+    pub level: u32,
+}
+
+/// Summarises the turns `from..=to` from their originals (rules S3 to S6, S8). `views` hold exactly these turns,
+/// `verdicts` at least theirs. Sentences are copied letter for letter, so hedges and negations survive; a sentence that is
+/// nothing but doubt stays with its neighbour, a bare answer with its question. When the cap is reached the heavier
+/// sentences stay, and every protected value is in the index anyway. `cut` shortens a text to a number of tokens.
+#[must_use]
+pub fn summarise(
+    views: &[View<'_>],
+    verdicts: &BTreeMap<u32, Verdict>,
+    bounds: SummaryBounds,
+    count: &dyn Fn(&str) -> u32,
+    cut: &dyn for<'t> Fn(&'t str, u32) -> &'t str,
+) -> Option<Summary> {
+    let (first, last) = (views.first()?, views.last()?);
+    let pairs = tool_pairs(views.iter().map(|v| v.turn));
+    let mut units = Vec::new();
+    let mut values = ValueIndex::default();
+    for (at, view) in views.iter().enumerate() {
+        let Some(verdict) = verdicts.get(&view.turn.seq) else { continue };
+        index_values(*view, verdict, &mut values);
+        match verdict.outcome {
+            Outcome::Dropped | Outcome::Verbatim => {}
+            Outcome::Sentence => units.extend(tool_unit(*view, &pairs, views, bounds.tool_tokens, count, cut)),
+            Outcome::Summarised | Outcome::Anchored => {
+                let chat = bounds.shape == Shape::Chat && verdict.outcome == Outcome::Summarised;
+                if !chat {
+                    units.extend(sentence_units(views, at, verdict, count));
+                }
+            }
+        }
+    }
+    Some(Summary {
+        from: first.turn.seq,
+        to: last.turn.seq,
+        sentences: choose(units, bounds.tokens),
+        values: values.into_references(),
+        made_by: Maker::Rules,
+        level: bounds.level,
+        from_time: first.turn.time,
+        to_time: last.turn.time,
+    })
+}
+
+/// The heaviest units within the cap, in turn order; repetitions fall away.
+fn choose(units: Vec<Unit>, cap: u32) -> Vec<SummarySentence> {
+    let mut order: Vec<usize> = (0..units.len()).collect();
+    // Among equals the newer one: it is the current state.
+    order.sort_by_key(|i| (std::cmp::Reverse(units[*i].weight), std::cmp::Reverse(*i)));
+    let mut left = cap;
+    let mut seen = BTreeSet::new();
+    let mut kept = BTreeSet::new();
+    for i in order {
+        let unit = &units[i];
+        if unit.tokens <= left && seen.insert(unit.text.as_str()) {
+            left -= unit.tokens;
+            kept.insert(i);
+        }
+    }
+    let sentence = |(_, u): (usize, &Unit)| SummarySentence { text: u.text.clone(), seqs: u.seqs.clone(), tokens: u.tokens };
+    units.iter().enumerate().filter(|(i, _)| kept.contains(i)).map(sentence).collect()
+}
+
+fn sentence_units(views: &[View<'_>], at: usize, verdict: &Verdict, count: &dyn Fn(&str) -> u32) -> Vec<Unit> {
+    let View { turn, cues } = views[at];
+    let taken = |i: usize| verdict.retracted_sentences.contains(&(i as u32));
+    if cues.courtesy_only() {
+        // A bare answer that decides: with its question.
+        let Some(question) = at.checked_sub(1).map(|i| views[i]) else { return Vec::new() };
+        let Some(asked) = question.cues.sentences.last() else { return Vec::new() };
+        let text = format!("{} {}", &question.turn.text[asked.start..asked.end], turn.text.trim());
+        let tokens = count(&text);
+        return vec![Unit { text, seqs: vec![question.turn.seq, turn.seq], tokens, weight: 4 }];
+    }
+    let sentences = &cues.sentences;
+    let mut units = Vec::new();
+    let mut i = 0;
+    while i < sentences.len() {
+        // A sentence that is nothing but doubt is glued to the one after it, or at the end to the one before.
+        let mut end = i;
+        while sentences[end].hedge_only && end + 1 < sentences.len() {
+            end += 1;
+        }
+        while end + 1 < sentences.len() && sentences[end + 1].hedge_only {
+            end += 1;
+        }
+        let group = i..=end;
+        let members = &sentences[group.clone()];
+        let worth = members.iter().map(|s| weight(s, turn.role)).max().unwrap_or(0);
+        if worth > 0 && !group.clone().any(taken) {
+            let text = turn.text[sentences[i].start..sentences[end].end].to_owned();
+            let tokens = if i == end { sentences[i].tokens } else { count(&text) };
+            units.push(Unit { text, seqs: vec![turn.seq], tokens, weight: worth });
+        }
+        i = end + 1;
+    }
+    units
+}
+
+/// Weight of a sentence against the cap; zero for what has no consumer (A33).
+fn weight(sentence: &SentenceCues, role: Role) -> u32 {
+    if sentence.courtesy || sentence.hedge_only {
+        return 0;
+    }
+    let by_cue = if sentence.constraint && role == Role::User {
+        6
+    } else if sentence.promise {
+        5
+    } else if sentence.decision {
+        4
+    } else if !sentence.values.is_empty() {
+        3
+    } else {
+        0
+    };
+    let user = u32::from(role == Role::User);
+    // A question asserts nothing: it goes first when the cap presses.
+    match (by_cue, sentence.question) {
+        (0, _) => 0,
+        (w, true) => (w / 2).max(1),
+        (w, false) => 2 * w + user,
+    }
+}
+
+/// The one sentence of a successful tool call: of its result, or of the call when that result stands elsewhere.
+fn tool_unit(
+    view: View<'_>,
+    pairs: &BTreeMap<u32, u32>,
+    views: &[View<'_>],
+    tokens: u32,
+    count: &dyn Fn(&str) -> u32,
+    cut: &dyn for<'t> Fn(&'t str, u32) -> &'t str,
+) -> Option<Unit> {
+    let seqs = match view.turn.role {
+        Role::Tool => pairs.get(&view.turn.seq).copied().into_iter().chain([view.turn.seq]).collect(),
+        Role::User | Role::Assistant | Role::System => {
+            let answered = pairs.iter().any(|(result, call)| *call == view.turn.seq && views.iter().any(|v| v.turn.seq == *result));
+            if answered {
+                return None;
+            }
+            vec![view.turn.seq]
+        }
+    };
+    let sentence = view.cues.sentences.iter().find(|s| !s.values.is_empty()).or_else(|| view.cues.sentences.first())?;
+    let text = cut(&view.turn.text[sentence.start..sentence.end], tokens).to_owned();
+    if text.is_empty() {
+        return None;
+    }
+    Some(Unit { tokens: count(&text), text, seqs, weight: 5 })
+}
+
+/// First and newest turn of each value.
+#[derive(Default)]
+struct ValueIndex(BTreeMap<String, (u32, u32)>);
+
+impl ValueIndex {
+    fn into_references(self) -> Vec<ValueReference> {
+        let mut references = BTreeSet::new();
+        for (value, (first, newest)) in self.0 {
+            references.insert((first, value.clone()));
+            references.insert((newest, value));
+        }
+        references.into_iter().map(|(seq, value)| ValueReference { value, seq }).collect()
+    }
+}
+
+fn index_values(view: View<'_>, verdict: &Verdict, index: &mut ValueIndex) {
+    if view.turn.role == Role::System {
+        return;
+    }
+    for (i, sentence) in view.cues.sentences.iter().enumerate() {
+        // Wording withdrawn as a whole protects nothing; a corrected sentence loses only what was corrected.
+        let taken = verdict.retracted_sentences.contains(&(i as u32));
+        if taken && verdict.denied.is_empty() && verdict.rule.0 != "S2a" {
+            continue;
+        }
+        for value in &sentence.values {
+            if taken && verdict.denied.contains(&value.text) && verdict.rule.0 != "S2a" {
+                continue;
+            }
+            let entry = index.0.entry(value.text.clone()).or_insert((view.turn.seq, view.turn.seq));
+            entry.1 = view.turn.seq;
+        }
+    }
+}
+
+/// A range of turns, both ends inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqRange {
+    /// First.
+    pub from: u32,
+    /// Last.
+    pub to: u32,
+}
+
+/// Whether an append makes a compression due (rule S7): enough turns beyond those kept verbatim, or too many tokens.
+#[must_use]
+pub const fn compression_due(settings: &SessionSettings, last: u32, through: u32, pending_tokens: u64) -> bool {
+    let pending = last.saturating_sub(through);
+    pending >= settings.keep_turns.saturating_add(settings.compress_every) || (pending_tokens > settings.compress_tokens && pending > 2)
+}
+
+/// The turns to compress now, leaving the `keep` newest; none when there are none. Under token pressure fewer stay: as many
+/// of the newest as fit into half of the limit, at least two. A tool call is not parted from its results (rule S6).
+#[must_use]
+pub fn range_due(settings: &SessionSettings, pending: &[Turn], keep: u32) -> Option<SeqRange> {
+    let (first, last) = (pending.first()?.seq, pending.last()?.seq);
+    let tokens: u64 = pending.iter().map(|t| u64::from(t.tokens)).sum();
+    let mut kept = keep;
+    if tokens > settings.compress_tokens {
+        let mut fits = 0_u32;
+        let mut sum = 0_u64;
+        for turn in pending.iter().rev() {
+            sum += u64::from(turn.tokens);
+            if sum > settings.compress_tokens / 2 {
+                break;
+            }
+            fits += 1;
+        }
+        kept = kept.min(fits.max(2));
+    }
+    let mut to = last.checked_sub(kept)?;
+    let pairs = tool_pairs(pending);
+    // A result beyond the end pulls the end back before its call.
+    while let Some(call) = pairs.iter().filter(|(result, call)| **call <= to && **result > to).map(|(_, call)| *call).min() {
+        to = call.checked_sub(1)?;
+    }
+    (to >= first).then_some(SeqRange { from: first, to })
+}
+
+/// Adjacent ranges to be remade as one from their originals (rule S4): the oldest `fan_in` of the finest coarseness that
+/// has that many. None when there are none.
+#[must_use]
+pub fn ranges_to_merge(summaries: &[Summary], fan_in: u32) -> Option<SeqRange> {
+    let fan_in = fan_in as usize;
+    let mut best: Option<&[Summary]> = None;
+    for run in summaries.windows(fan_in) {
+        let level = run[0].level;
+        if run.iter().all(|s| s.level == level) && best.is_none_or(|b| level < b[0].level) {
+            best = Some(run);
+        }
+    }
+    best.map(|run| SeqRange { from: run[0].from, to: run[fan_in - 1].to })
+}
+
+/// Shape of a session by rule (rule S1), from the turns seen so far.
+#[must_use]
+pub fn infer_shape(views: &[View<'_>]) -> (Shape, Finding) {
+    let users = || views.iter().filter(|v| v.turn.role == Role::User);
+    let tools = views.iter().filter(|v| v.turn.role == Role::Tool || v.turn.tool_call_id.is_some()).count();
+    let work = users().filter(|v| v.cues.any(|s| s.request || s.operation || s.constraint)).count();
+    let promises = views.iter().filter(|v| v.turn.role == Role::Assistant && v.cues.any(|s| s.promise || s.operation)).count();
+    let questions = users().filter(|v| v.cues.any(|s| s.question && !s.courtesy)).count();
+    let content = views.iter().filter(|v| v.cues.any(|s| s.decision || !s.values.is_empty())).count();
+    let speaking = users().count().max(1);
+    let (shape, because) = if tools > 0 {
+        (Shape::Task, "tools are called")
+    } else if 3 * work >= speaking && work + promises > 0 {
+        (Shape::Task, "at least a third of the user's turns ask for work or set constraints")
+    } else if 3 * questions >= speaking {
+        (Shape::Exploratory, "at least a third of the user's turns ask questions")
+    } else if 2 * content >= views.len().max(1) {
+        (Shape::Exploratory, "at least half of the turns carry values or decisions")
+    } else {
+        (Shape::Chat, "neither work, nor questions, nor many values")
+    };
+    (shape, Finding::new("S1", shape.name(), because))
+}
+
+/// Budget of a window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowBudget {
+    /// Turns at most: system turn, anchors and newest turns together.
+    pub turns: u32,
+    /// Tokens at most: everything shown.
+    pub tokens: u32,
+    /// Share of both that anchors may take, in percent (rule S11).
+    pub anchor_percent: u32,
+}
+
+/// What a window can be made of.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowInput<'a> {
+    /// Last turn number of the session.
+    pub last: u32,
+    /// The newest turns, ascending and dense up to `last`, none of them covered by a summary. May begin anywhere.
+    pub tail: &'a [Turn],
+    /// The instruction turn in force.
+    pub system: Option<&'a Turn>,
+    /// Anchored turns with their reasons, any order.
+    pub anchors: &'a [(Anchor, Turn)],
+    /// Summaries, oldest first, disjoint.
+    pub summaries: &'a [Summary],
+}
+
+/// What a window shows: turn numbers and indices into the input, each in order of number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Whether the instruction turn is shown.
+    pub system: bool,
+    /// Numbers of the anchored turns that stand outside the newest turns.
+    pub anchors: Vec<u32>,
+    /// Numbers of the newest turns.
+    pub turns: Vec<u32>,
+    /// Indices of the summaries shown.
+    pub summaries: Vec<usize>,
+    /// Tokens of all of it.
+    pub tokens: u32,
+    /// Anchors that did not fit.
+    pub anchors_left_out: Vec<u32>,
+    /// Turns that are neither shown nor covered by a shown summary.
+    pub turns_left_out: u32,
+}
+
+/// Fills a budget: the instruction turn, anchors up to their share, the newest turns, then summaries, newest first; whole
+/// items only, never over the budget (rules S6, S11; cases C099, C101, C116). A tool call and its results are shown
+/// together or not at all; a result whose call is not there is not shown. An anchor among the newest turns is shown once.
+#[must_use]
+pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
+    let mut left = Left { turns: budget.turns, tokens: budget.tokens };
+    let mut shown = Window::default();
+    if let Some(system) = input.system {
+        shown.system = left.pay(1, system.tokens);
+    }
+    let system_seq = input.system.map_or(0, |s| s.seq);
+    let share = |of: u32| u32::try_from(u64::from(of) * u64::from(budget.anchor_percent.min(100)) / 100).unwrap_or(of);
+    let mut anchor_share = Left { turns: share(budget.turns).min(left.turns), tokens: share(budget.tokens).min(left.tokens) };
+
+    // Anchors, in units that are not parted.
+    let mut units: BTreeMap<u32, Vec<&(Anchor, Turn)>> = BTreeMap::new();
+    let mut ordered: Vec<&(Anchor, Turn)> = input.anchors.iter().filter(|(a, _)| a.seq != system_seq).collect();
+    ordered.sort_by_key(|(a, _)| a.seq);
+    ordered.dedup_by_key(|(a, _)| a.seq);
+    let mut known: BTreeMap<u32, &Turn> = ordered.iter().map(|(_, t)| (t.seq, t)).collect();
+    known.extend(input.tail.iter().map(|t| (t.seq, t)));
+    let pairs = tool_pairs(known.values().copied());
+    for anchor in &ordered {
+        let head = pairs.get(&anchor.0.seq).copied().unwrap_or(anchor.0.seq);
+        units.entry(head).or_default().push(anchor);
+    }
+    let mut queue: Vec<(u32, &Vec<&(Anchor, Turn)>)> = units.iter().map(|(head, unit)| (*head, unit)).collect();
+    queue.sort_by_key(|(_, unit)| unit.iter().map(|(a, _)| a.priority()).min());
+    let mut chosen: BTreeSet<u32> = BTreeSet::new();
+    for (head, unit) in queue {
+        let members: BTreeSet<u32> = unit.iter().map(|(a, _)| a.seq).collect();
+        // All results of a call that is shown outside the tail, and no result without its call.
+        let complete = unit.iter().all(|(_, t)| t.role != Role::Tool || (t.seq != head && members.contains(&head)))
+            && pairs.iter().filter(|(_, call)| **call == head).all(|(result, _)| members.contains(result));
+        let tokens = unit.iter().map(|(_, t)| t.tokens).fold(0, u32::saturating_add);
+        let turns = u32::try_from(unit.len()).unwrap_or(u32::MAX);
+        if complete && anchor_share.pay(turns, tokens) {
+            chosen.extend(members);
+            left.turns -= turns;
+            left.tokens -= tokens;
+        }
+    }
+
+    // The longest dense end of the session that fits; turns that are shown anyway cost nothing.
+    let orphan = |t: &Turn| t.role == Role::Tool && !pairs.contains_key(&t.seq);
+    let mut start = input.tail.len();
+    let mut spent = Left { turns: 0, tokens: 0 };
+    let mut at = input.tail.len();
+    // Calls that a result in the suffix waits for.
+    let mut waiting: BTreeSet<u32> = BTreeSet::new();
+    while at > 0 {
+        at -= 1;
+        let turn = &input.tail[at];
+        if !(turn.role == Role::System || orphan(turn) || chosen.contains(&turn.seq)) {
+            spent.turns += 1;
+            spent.tokens = spent.tokens.saturating_add(turn.tokens);
+            if spent.turns > left.turns || spent.tokens > left.tokens {
+                break;
+            }
+        }
+        waiting.remove(&turn.seq);
+        if let Some(call) = pairs.get(&turn.seq) {
+            waiting.insert(*call);
+        }
+        if waiting.is_empty() {
+            start = at;
+        }
+    }
+    for turn in &input.tail[start..] {
+        if turn.role == Role::System || orphan(turn) {
+            continue;
+        }
+        if !chosen.contains(&turn.seq) {
+            left.pay(1, turn.tokens);
+        }
+        shown.turns.push(turn.seq);
+    }
+    let in_suffix = |seq: u32| shown.turns.binary_search(&seq).is_ok();
+    shown.anchors = chosen.iter().copied().filter(|seq| !in_suffix(*seq)).collect();
+    shown.anchors_left_out =
+        ordered.iter().map(|(a, _)| a.seq).filter(|seq| !chosen.contains(seq) && !in_suffix(*seq)).collect();
+
+    for (i, summary) in input.summaries.iter().enumerate().rev() {
+        if !summary.sentences.is_empty() && left.pay(0, summary.tokens()) {
+            shown.summaries.push(i);
+        }
+    }
+    shown.summaries.reverse();
+    shown.tokens = budget.tokens - left.tokens;
+    // A range with nothing worth keeping is covered by its empty summary at no cost.
+    let covered = |seq: u32| {
+        input.summaries.iter().enumerate().any(|(i, s)| {
+            (s.from..=s.to).contains(&seq) && (s.sentences.is_empty() || shown.summaries.binary_search(&i).is_ok())
+        })
+    };
+    let covered_turns: u32 = input
+        .summaries
+        .iter()
+        .enumerate()
+        .filter(|(i, s)| s.sentences.is_empty() || shown.summaries.binary_search(i).is_ok())
+        .map(|(_, s)| s.to + 1 - s.from)
+        .sum();
+    let extra: BTreeSet<u32> = shown
+        .anchors
+        .iter()
+        .chain(&shown.turns)
+        .copied()
+        .chain(if shown.system { Some(system_seq) } else { None })
+        .filter(|seq| !covered(*seq))
+        .collect();
+    shown.turns_left_out = input.last.saturating_sub(covered_turns).saturating_sub(u32::try_from(extra.len()).unwrap_or(u32::MAX));
+    shown
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    turns: u32,
+    tokens: u32,
+}
+
+impl Left {
+    fn pay(&mut self, turns: u32, tokens: u32) -> bool {
+        if turns > self.turns || tokens > self.tokens {
+            return false;
+        }
+        self.turns -= turns;
+        self.tokens -= tokens;
+        true
     }
 }
