@@ -1,0 +1,28 @@
+//! One pass over a text for everything the gate has to know about its language.
+
+use crate::clean::Cleaned;
+use crate::{certainty, clean, cues, pii, script, values};
+use strata_core::text::TextFeatures;
+
+/// Reads a text. Pure and linear in its length; callers bound the length (`limits::CONTENT_CHARS`, `limits::TURN_BYTES`).
+#[must_use]
+pub fn features(text: &str) -> TextFeatures {
+    let cleaned = Cleaned::new(text);
+    TextFeatures {
+        language: script::language(text),
+        normal: clean::normal(text),
+        content_chars: cues::content_chars(&cleaned),
+        values: values::find(&cleaned, text),
+        sensitive: pii::find(&cleaned),
+        certainty: certainty::of_cleaned(&cleaned),
+        negation: certainty::negation_of(&cleaned),
+        noise: cues::noise(&cleaned),
+        passing: cues::passing(&cleaned),
+        deictic: cues::deictic(&cleaned),
+        instruction: cues::instruction(&cleaned),
+        hidden: cues::hidden(text),
+        durable: cues::durable(&cleaned),
+        strong: cues::strong(&cleaned),
+        reported: cues::reported(&cleaned),
+    }
+}

@@ -1,0 +1,42 @@
+//! Language work for English and Chinese, with a substring fallback for Japanese and Korean. Pure functions over text,
+//! and the embedders; no store, no clock, no runtime.
+//!
+//! * [`analyze`], [`terms`], [`query_terms`], [`bm25`]: the keyword leg of recall (rule R3);
+//! * [`features`]: everything the gate has to know about a text (rules G3 to G12, S3, S5);
+//! * [`tokens`], [`sentences`]: budgets and cuts (rules C4, S11; cases C080, C084);
+//! * [`slots`]: from a sentence to a registered key (rule K0);
+//! * [`embed`]: from a text to a vector.
+//!
+//! Text is scanned on a cleaned copy ([`clean::Cleaned`]) so that invisible and look-alike characters hide nothing
+//! (case C081); every span that leaves the crate is a byte range of the original.
+
+pub mod analyze;
+pub mod bm25;
+pub mod certainty;
+pub mod clean;
+pub mod cues;
+pub mod embed;
+pub mod numerals;
+pub mod pii;
+pub mod script;
+pub mod sentence;
+pub mod slots;
+pub mod tokens;
+pub mod turns;
+pub mod values;
+
+mod features;
+mod phrases;
+mod times;
+
+pub use analyze::{Terms, analyze, analyze_query, query_terms, terms};
+pub use features::features;
+pub use sentence::{sentence_spans, sentences};
+pub use strata_core::text::{Language, TextFeatures};
+
+/// Inflates the segmentation dictionary and compiles every pattern, so that the first request does not pay for it
+/// (about a second). Call once at start, off the async threads.
+pub fn warm() {
+    let _ = analyze("预热 warm-up");
+    let _ = features("预热 warm-up, 138 0013 8000, tomorrow at 2:30 pm in Hangzhou");
+}

@@ -1,0 +1,470 @@
+//! Sensitive data (rules G3, G4; cases C081, C155), scanned on a cleaned copy so that zero-width, full-width and soft
+//! hyphens hide nothing; spans in bytes of the original. What is found here is never logged.
+//!
+//! Order matters: the most specific pattern comes first and a later one never overlaps it, so that an 18-digit id is not
+//! also a telephone number. Neighbours are checked by hand, since `\b` does not hold between a Han character and a digit.
+
+use crate::clean::Cleaned;
+use crate::phrases::{compile, regex};
+use crate::sentence::sentence_spans;
+use regex::Regex;
+use std::ops::Range;
+use std::sync::LazyLock;
+use strata_core::text::{SensitiveKind, SensitiveSpan};
+
+/// Sensitive spans of a text, in order, not overlapping; spans in bytes of the original.
+#[must_use]
+pub fn sensitive_spans(text: &str) -> Vec<SensitiveSpan> {
+    find(&Cleaned::new(text))
+}
+
+/// The text with every refused or consent-bound span (all kinds but health) replaced by `[kind]`: for archives and logs
+/// of what may not be kept (rule S14).
+#[must_use]
+pub fn mask(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for span in sensitive_spans(text) {
+        let label = match span.kind {
+            SensitiveKind::Secret => "[secret]",
+            SensitiveKind::Card => "[card]",
+            SensitiveKind::NationalId => "[id]",
+            SensitiveKind::Phone => "[phone]",
+            SensitiveKind::Email => "[email]",
+            SensitiveKind::Address => "[address]",
+            SensitiveKind::Health => continue,
+        };
+        out.push_str(&text[from..span.start]);
+        out.push_str(label);
+        from = span.end;
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
+/// Takes the matched value; says whether it is one.
+type Check = fn(&str) -> bool;
+
+struct Rule {
+    kind: SensitiveKind,
+    pattern: Regex,
+    check: Check,
+    /// Refuse a match glued to another letter or digit.
+    standing_alone: bool,
+}
+
+fn any(_: &str) -> bool {
+    true
+}
+
+/// Kind, expression (group `v` is the value, else the whole match), check, whether it must stand alone.
+const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
+    // Keys and tokens by their published prefixes.
+    (SensitiveKind::Secret, r"-----BEGIN (?:[A-Z0-9 ]+ )?PRIVATE KEY-----(?s:.*?-----END (?:[A-Z0-9 ]+ )?PRIVATE KEY-----)?", any, false),
+    (SensitiveKind::Secret, r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}", any, false),
+    (SensitiveKind::Secret, r"sk-(?:proj-|svcacct-|admin-|ant-[a-z0-9]+-)?[A-Za-z0-9_-]{16,}", mixed, true),
+    (SensitiveKind::Secret, r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}", any, true),
+    (SensitiveKind::Secret, r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,}", any, true),
+    (SensitiveKind::Secret, r"(?:AKIA|ASIA)[0-9A-Z]{16}|LTAI[A-Za-z0-9]{12,24}|AKID[A-Za-z0-9]{32}", any, true),
+    (SensitiveKind::Secret, r"xox[abposr]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{16,}", any, true),
+    // A connection string with a password in it.
+    (SensitiveKind::Secret, r"(?i)[a-z][a-z0-9+.-]*://[^\s:/@]*:[^\s@/]+@[^\s，。；]+", any, false),
+    (SensitiveKind::Secret, r"(?i)(?:AccountKey|SharedAccessKey|Pwd|Password)=[^;\s]{4,}", any, false),
+    (SensitiveKind::Secret, r"(?i)(?:bearer|authorization: ?basic)\s+(?P<v>[A-Za-z0-9._~+/-]{12,}=*)", mixed, false),
+    // A secret that is named and assigned.
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|auth[ _-]?token|access[ _-]?token|token|passwd|pwd|password|passphrase|passcode|密码|口令|密钥|令牌|秘钥|(?-u:\b)pin(?: code)?)["']?\s*(?:[:=：]|:=|=>)\s*["']?(?P<v>[^\s"',;，。；]{4,})"#,
+        assigned,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret[ _-]?key|secret|token|passwd|pwd|password|passphrase|passcode|(?-u:\b)pin(?: code)?)(?: (?:for|of|to) [\w .-]{1,30}?)? (?:is|was|are|to) (?:now |still )?["']?(?P<v>[^\s"',;]{4,})"#,
+        stated,
+        false,
+    ),
+    (SensitiveKind::Secret, r#"(?:密码|口令|密钥|令牌|秘钥|暗号)(?:就|还|现在)?(?:是|为|改成了?|改为|设成了?|设为)\s*["'“]?(?P<v>[!-~]{4,})"#, any, false),
+    // One-time codes (G3: they count).
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:verification code|security code|one[- ]time (?:code|password|passcode)|otp(?: code)?|2fa code|auth(?:entication)? code|login code|sms code|cvv2?|cvc|验证码|动态码|校验码|动态口令|短信码|安全码)[^\d\n]{0,12}(?P<v>\d{3,8})",
+        any,
+        true,
+    ),
+    (SensitiveKind::Secret, r"(?P<v>\d{4,8}) ?(?:是|为)?(?:您的|你的|我的)?(?:短信)?(?:验证码|动态码|校验码)", any, true),
+    (SensitiveKind::Secret, r"(?i)(?P<v>\d{4,8}) is (?:my|your|the) (?:verification|security|login|one[- ]time|otp|2fa) (?:code|password)", any, true),
+    // What the user calls an id is one, even with a wrong check digit.
+    (
+        SensitiveKind::NationalId,
+        r"(?i)(?:passport|national id(?:entity)?(?: card)?|identity card|id card|id number|(?-u:\b)ssn|social security|driver'?s? licen[cs]e|driving licen[cs]e|tax(?:payer)? id|tin|身份证|护照|驾照|驾驶证|社保卡?|社会保障|港澳通行证|通行证|居住证|军官证|证件)(?: ?(?:号码?|number|no\.?|num|#|card))*(?:\s|是|为|is|was|:|：|=|#|\()*(?P<v>[A-Za-z]{0,3}\d[\dA-Za-z -]{3,22}[\dA-Za-z])",
+        looks_like_id,
+        false,
+    ),
+    (SensitiveKind::NationalId, r"[1-9]\d{5}(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])\d{3}[\dXx]", cn_id, true),
+    (SensitiveKind::NationalId, r"[1-9]\d{5}[ -]?(?:18|19|20)\d{2}[ -]?(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])[ -]?\d{3}[\dXx]", cn_id, true),
+    (SensitiveKind::NationalId, r"\d{3}-\d{2}-\d{4}", us_ssn, true),
+    // Cards: called one, or of a card's form.
+    (
+        SensitiveKind::Card,
+        r"(?i)(?:credit card|debit card|bank card|card number|card no\.?|visa|mastercard|amex|银行卡|信用卡|储蓄卡|借记卡|卡号)[^\d\n]{0,12}(?P<v>\d(?:[ -]?\d){11,18})",
+        any,
+        true,
+    ),
+    (SensitiveKind::Card, r"\d(?:[ -]?\d){12,18}", card, true),
+    // People's contact data: consent (G4).
+    (SensitiveKind::Email, r"(?i)[a-z0-9._%+-]+@[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)*\.[a-z]{2,}", any, false),
+    (SensitiveKind::Phone, r"(?:\+?86[- ]?)?1[3-9]\d(?:[- .]?\d{4}){2}", any, true),
+    (SensitiveKind::Phone, r"\+[1-9]\d{0,2}[- .]?(?:\(?\d{1,4}\)?[- .]?){2,5}\d{2,4}", international, true),
+    (SensitiveKind::Phone, r"(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}", any, true),
+    (SensitiveKind::Phone, r"\(?0\d{2,3}\)?[- ]?\d{7,8}", any, true),
+    (
+        SensitiveKind::Phone,
+        r"(?i)(?:phone(?: number)?|mobile(?: number)?|cell(?: number)?|telephone|(?-u:\b)tel|call me (?:at|on)|text me at|whatsapp|电话|手机号?码?|座机|联系方式|打给我)(?:\s|是|为|is|:|：|at|on|no\.?|号码?|\.)*(?P<v>\+?\d(?:[- .]?\d){5,14})",
+        any,
+        true,
+    ),
+    (SensitiveKind::Phone, r"[零〇一二三四五六七八九幺]{11}", any, false),
+    (
+        SensitiveKind::Address,
+        r"(?-u:\b)\d{1,5}[A-Za-z]?,? (?:(?:North|South|East|West|N|S|E|W)\.? )?(?:(?:[A-Z][a-z'-]+|\d{1,3}(?:st|nd|rd|th)) ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Place|Pl|Terrace|Square|Sq|Crescent|Close|Highway|Parkway)(?-u:\b)\.?(?:,? (?:Apt|Apartment|Unit|Suite|Flat|#)\.? ?\w{1,6})?",
+        any,
+        false,
+    ),
+    (SensitiveKind::Address, r"(?i)(?-u:\b)p\.?o\.? box \d+", any, false),
+    (
+        SensitiveKind::Address,
+        r"(?:\p{Han}{2,3}省)?(?:\p{Han}{2,8}?(?:市|区|县|镇|乡))*\p{Han}{1,8}?(?:路|街|大道|巷|弄|胡同|大街)(?:东段|西段|南段|北段)?[\d一二三四五六七八九十百]+(?:号|弄)(?:院|楼)?(?:\p{Han}{0,8}?[\dA-Za-z一二三四五六七八九十]+(?:号楼|栋|幢|座|单元|楼|层|室|房|号))*(?:\d{2,4}(?:室)?)?",
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Address,
+        r"\p{Han}{1,8}?(?:小区|花园|公寓|家园|新村|苑|里|嘉园|名邸|宿舍)[\dA-Za-z一二三四五六七八九十]+(?:号楼|栋|幢|座|号)(?:[\dA-Za-z一二三四五六七八九十]+(?:单元|室|楼|层|号|房))*(?:\d{2,4})?",
+        any,
+        false,
+    ),
+];
+
+static COMPILED: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    RULES
+        .iter()
+        .map(|(kind, pattern, check, standing_alone)| Rule { kind: *kind, pattern: regex(pattern), check: *check, standing_alone: *standing_alone })
+        .collect()
+});
+
+/// Health and diet (rule G4), by the words of both languages.
+static HEALTH: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "allerg(?:y|ies|ic)", "diabet(?:es|ic)", "asthma(?:tic)?", "cancer", "pregnan(?:t|cy)", "medication", "medicines?", "blood pressure",
+            "hypertension", "depress(?:ed|ion)", "anxiety disorder", "adhd", "autis(?:m|tic)", "epilep(?:sy|tic)", "hiv", "migraines?", "insomnia", "surgery",
+            "chemotherapy", "heart (?:disease|condition|attack)", "disab(?:led|ility)", "therap(?:y|ist)", "psychiatrist", "prescri(?:bed|ption)", "diagnos(?:ed|is)",
+            "vegetarian", "vegan", "pescatarian", "halal", "kosher", "gluten(?:-free)?", "lactose", "celiac", "low[- ](?:carb|sodium|sugar) diet", "my diet", "on a diet",
+            r"(?:do not|don't|can't|cannot|never) eat (?:any )?(?:spicy|meat|pork|beef|fish|seafood|shellfish|nuts|peanuts|dairy|eggs|sugar|gluten|garlic|onions?|cilantro|coriander)",
+            "spicy(?: food| dishes)?", "ibuprofen|aspirin|penicillin|insulin|metformin|warfarin|antidepressants?",
+        ],
+        &[
+            "过敏", "糖尿病", "高血压", "低血压", "高血脂", "哮喘", "癌症?", "肿瘤", "怀孕", "孕妇", "备孕", "抑郁", "焦虑症", "失眠", "癫痫", "心脏病", "肝炎", "痛风", "胃病",
+            "病史", "服药", "吃药", "用药", "确诊", "手术", "化疗", "残疾", "心理医生", "处方", "忌口", "吃素", "素食", "清真", "乳糖不耐", "青霉素", "胰岛素", "布洛芬", "阿司匹林",
+            "(?:不|别|忌|戒|少|能|爱|喜欢|想)吃(?:太)?(?:辣|海鲜|牛肉|羊肉|猪肉|鱼|虾|蟹|鸡蛋|香菜|葱|蒜|花生|坚果|甜|糖|肉|生冷|油腻|内脏)",
+            "(?:不|别|少)(?:放|加)(?:辣|香菜|葱|蒜|糖|盐)",
+        ],
+    )
+});
+
+/// Wording that makes a contact a business's public one (rule G4).
+static BUSINESS: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "hotline", "helpline", "support line", "support (?:number|email|address)", "customer (?:service|support|care)", "help ?desk", "switchboard", "reception", "toll[- ]free",
+            "(?:company|office|business|store|shop|restaurant|hotel|clinic|bank|vendor|supplier|press|sales|billing) (?:phone|number|email|address|contact|line|mailbox|inbox)",
+            "our (?:store|shop|office|branch|showroom|headquarters)", "headquarters", "head office", "public contact", "front desk",
+            "(?:store|shop|restaurant|hotel|office|branch|headquarters|clinic|museum|airport|station) is (?:at|on|located)",
+        ],
+        &[
+            "客服", "热线", "总机", "前台", "售后", "公司(?:的)?(?:地址|电话|邮箱|总部)", "办公地址", "门店", "店铺", "分店", "营业厅", "服务电话", "订餐电话", "餐厅(?:的)?(?:地址|电话)",
+            "酒店(?:的)?(?:地址|电话|前台)", "医院(?:的)?(?:地址|电话)", "银行(?:的)?电话", "总部", "官方(?:邮箱|电话)", "对公", "商家电话", "投诉电话", "公司在", "酒店在", "餐厅在",
+        ],
+    )
+});
+/// Wording that makes it a person's in spite of that.
+static PERSON: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["my", "his", "her", "home", "personal", "private", "i live", "(?-i:[A-Z][a-z]+)'s", "wife", "husband", "mother", "father"],
+        &["我的?(?:手机|电话|邮箱|地址|住址|家)", "我家", "我住", "他的|她的", "家庭", "住址", "住在", "个人", "私人", "手机", "老婆|老公|妈妈|爸爸"],
+    )
+});
+/// Mailboxes of a role, not of a person; toll-free numbers.
+static ROLE_MAILBOX: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)^(?:support|sales|info|help|contact|hello|service|billing|press|noreply|no-reply|admin|office|careers|jobs|hr|security|feedback|team|abuse|postmaster|webmaster|kefu|service\d*)@")
+});
+static TOLL_FREE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:[48]00[- ]?\d{3}[- ]?\d{4}|(?:\+?1[- .]?)?\(?8(?:00|88|77|66|55|44|33)\)?[- .]?\d{3}[- .]?\d{4})$"));
+/// What stands before a number that is no card and no telephone number.
+static ORDER_CUE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)(?:order|tracking|invoice|ticket|reference|transaction|serial|request|trace|build|account|waybill|isbn|imei|timestamp|订单|单号|运单|快递|流水|编号|序列|发票|工单|交易号|时间戳)[^,，。;；\n]{0,12}$")
+});
+
+pub(crate) fn find(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
+    let text = cleaned.text.as_str();
+    let mut taken: Vec<(Range<usize>, SensitiveKind)> = Vec::new();
+    let free = |taken: &[(Range<usize>, SensitiveKind)], span: &Range<usize>| !taken.iter().any(|(t, _)| t.start < span.end && span.start < t.end);
+    for rule in COMPILED.iter() {
+        for captures in rule.pattern.captures_iter(text) {
+            let Some(value) = captures.name("v").or_else(|| captures.get(0)) else { continue };
+            let span = trimmed(text, value.range());
+            let ok = (rule.check)(&text[span.clone()])
+                && (!rule.standing_alone || stands_alone(text, &span))
+                && free(&taken, &span)
+                && !is_public(rule.kind, text, &span)
+                && !is_numbered_thing(rule.kind, captures.name("v").is_some(), text, &span);
+            if ok {
+                taken.push((span, rule.kind));
+            }
+        }
+    }
+    for m in HEALTH.find_iter(text) {
+        if free(&taken, &m.range()) {
+            taken.push((m.range(), SensitiveKind::Health));
+        }
+    }
+    taken.sort_by_key(|(span, _)| span.start);
+    taken
+        .into_iter()
+        .map(|(span, kind)| {
+            let span = cleaned.original(span);
+            SensitiveSpan { kind, start: span.start, end: span.end }
+        })
+        .collect()
+}
+
+/// Without white space and sentence punctuation that a greedy expression took along.
+fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
+    let kept = text[span.clone()].trim_end_matches([' ', '-', '.', ',', ';', '!', '?', ')']).len();
+    span.start..span.start + kept
+}
+
+/// Neither end is glued to a letter, a digit, or by one of `.-/_` to more digits or letters: an order number, a
+/// version or a URL that holds such digits is none of these.
+fn stands_alone(text: &str, span: &Range<usize>) -> bool {
+    let mut before = text[..span.start].chars().rev();
+    let mut after = text[span.end..].chars();
+    let glued = |first: Option<char>, second: Option<char>| match first {
+        Some(c) if c.is_ascii_alphanumeric() || c == '_' => true,
+        Some('.' | '-' | '/') => second.is_some_and(|c| c.is_ascii_digit()),
+        _ => false,
+    };
+    !glued(before.next(), before.next()) && !glued(after.next(), after.next())
+}
+
+/// Whether a contact is a business's public one: a role mailbox, a toll-free number, or said so in its sentence.
+fn is_public(kind: SensitiveKind, text: &str, span: &Range<usize>) -> bool {
+    if !matches!(kind, SensitiveKind::Phone | SensitiveKind::Email | SensitiveKind::Address) {
+        return false;
+    }
+    let value = &text[span.clone()];
+    if kind == SensitiveKind::Email && ROLE_MAILBOX.is_match(value) || kind == SensitiveKind::Phone && TOLL_FREE.is_match(value) {
+        return true;
+    }
+    let sentence = sentence_spans(text).into_iter().find(|s| s.start <= span.start && span.start < s.end);
+    sentence.is_some_and(|s| BUSINESS.is_match(&text[s.clone()]) && !PERSON.is_match(&text[s]))
+}
+
+/// Whether digits found by form alone are called an order, an invoice, a serial number.
+fn is_numbered_thing(kind: SensitiveKind, named: bool, text: &str, span: &Range<usize>) -> bool {
+    !named && matches!(kind, SensitiveKind::Card | SensitiveKind::Phone) && ORDER_CUE.is_match(&text[..span.start])
+}
+
+fn digits(text: &str) -> impl Iterator<Item = u32> + '_ {
+    text.chars().filter_map(|c| c.to_digit(10))
+}
+
+/// GB 11643: ISO 7064 MOD 11-2 over seventeen digits; the date's form is in the expression.
+fn cn_id(text: &str) -> bool {
+    const WEIGHTS: [u32; 17] = [7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2];
+    const CHECK: &[u8; 11] = b"10X98765432";
+    let letters: Vec<u8> = text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_uppercase()).collect();
+    let [body @ .., last] = letters.as_slice() else { return false };
+    if body.len() != 17 || !body.iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let sum: u32 = body.iter().zip(WEIGHTS).map(|(b, w)| u32::from(b - b'0') * w).sum();
+    CHECK.get((sum % 11) as usize) == Some(last)
+}
+
+/// Luhn over 13 to 19 digits that begin as a scheme's cards do.
+fn card(text: &str) -> bool {
+    let digits: Vec<u32> = digits(text).collect();
+    let begins = digits.first().is_some_and(|d| (2..=6).contains(d));
+    let varied = digits.iter().any(|d| Some(d) != digits.first());
+    let doubled = |(i, d): (usize, &u32)| if i % 2 == 1 { if *d > 4 { d * 2 - 9 } else { d * 2 } } else { *d };
+    begins && varied && (13..=19).contains(&digits.len()) && digits.iter().rev().enumerate().map(doubled).sum::<u32>() % 10 == 0
+}
+
+/// United States social security number: no area 000, 666 or 9xx, no zero group.
+fn us_ssn(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let (area, group, serial) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    area != "000" && area != "666" && !area.starts_with('9') && group != "00" && serial != "0000"
+}
+
+fn international(text: &str) -> bool {
+    (8..=15).contains(&digits(text).count())
+}
+
+/// At least five characters, most of them digits: "passport 2026 renewal" is none.
+fn looks_like_id(text: &str) -> bool {
+    let (digits, letters) = (digits(text).count(), text.chars().filter(char::is_ascii_alphabetic).count());
+    digits >= 5 && letters <= 4
+}
+
+/// Letters and digits mixed, or long.
+fn mixed(text: &str) -> bool {
+    text.bytes().any(|b| b.is_ascii_digit()) || text.len() >= 32 || text.bytes().any(|b| b.is_ascii_uppercase()) && text.bytes().any(|b| b.is_ascii_lowercase())
+}
+
+/// What follows `password:` as a matter of form: not a placeholder, a reference, a type or a count.
+fn assigned(text: &str) -> bool {
+    const PLACEHOLDERS: &[&str] = &[
+        "none", "null", "true", "false", "string", "required", "optional", "redacted", "hidden", "secret", "password", "changeme", "your", "example", "todo", "****",
+    ];
+    let lower = text.to_lowercase();
+    let repeated = text.chars().all(|c| Some(c) == text.chars().next());
+    let reference = lower.starts_with(['$', '<', '{', '%', '[', '*']) || lower.starts_with("env.") || lower.starts_with("os.") || lower.contains('(');
+    !repeated && !reference && !PLACEHOLDERS.iter().any(|p| lower == *p) && text.is_ascii()
+}
+
+/// What follows "password is": a value rather than a predicate ("the password is required").
+fn stated(text: &str) -> bool {
+    let value = text.trim_end_matches(['.', '!', '?', ')']);
+    let has_digit = value.bytes().any(|b| b.is_ascii_digit());
+    let has_symbol = value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'-' | b'.' | b'/'));
+    let inner_case = value.chars().skip(1).any(char::is_uppercase) && value.chars().any(char::is_lowercase);
+    const PREDICATES: &[&str] = &[
+        "required", "wrong", "expired", "invalid", "valid", "correct", "incorrect", "missing", "empty", "stored", "encrypted", "hashed", "needed", "weak", "strong",
+        "safe", "secure", "reset", "changed", "rotated", "refreshed", "refused", "rejected", "shown", "hidden", "optional", "mandatory", "case-sensitive", "short",
+        "long", "simple", "different", "same", "only", "then", "that", "what", "where", "kept", "saved", "used", "sent", "passed", "made", "limited", "counted",
+        "about", "important", "private", "public", "available", "unknown", "forgotten", "known", "leaked", "compromised", "shared", "generated", "set", "being", "going",
+        "revoked", "under", "within", "from", "with", "ready", "good", "fine", "okay", "your", "mine", "ours", "their", "always", "never", "still", "just", "also", "access",
+        "continue", "enter", "login", "sign", "work", "protect", "unlock", "open", "make", "keep", "have", "something", "anything", "nothing", "everything", "victory", "success",
+    ];
+    value.len() >= 4 && (has_digit || has_symbol || inner_case || value.is_ascii() && !PREDICATES.contains(&value.to_lowercase().as_str()) && value.len() >= 6 && !value.ends_with("ed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<SensitiveKind> {
+        sensitive_spans(text).into_iter().map(|s| s.kind).collect()
+    }
+
+    /// A second-generation id with a valid check digit, from made-up parts.
+    const ID: &str = "11010519491231002X";
+
+    #[test]
+    fn a61_c155_sensitive_data_is_found() {
+        use SensitiveKind::{Address, Card, Email, Health, NationalId, Phone, Secret};
+        for (text, kind) in [
+            ("my password is hunter2", Secret),
+            ("password: Tr0ub4dor&3", Secret),
+            ("我的密码是abc12345", Secret),
+            ("wifi 密码：12345678", Secret),
+            ("api_key = 9f8e7d6c5b4a", Secret),
+            ("the key is sk-proj-abcDEF123456ghiJKL789", Secret),
+            ("use ghp_abcdefghijklmnopqrstuvwxyz0123456789", Secret),
+            ("AKIAIOSFODNN7EXAMPLE", Secret),
+            ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", Secret),
+            ("Authorization: Bearer abcdef0123456789abcdef", Secret),
+            ("postgres://app:s3cret@db.internal:5432/prod", Secret),
+            ("redis://:p4ss@cache:6379", Secret),
+            ("your verification code is 482913", Secret),
+            ("验证码是 482913", Secret),
+            ("482913是您的验证码", Secret),
+            ("我的身份证号是11010519491231002X", NationalId),
+            ("身份证110105194912310021", NationalId),
+            ("my passport number is E12345678", NationalId),
+            ("护照号 E12345678", NationalId),
+            ("SSN 123-45-6789", NationalId),
+            ("the card 4111 1111 1111 1111 works", Card),
+            ("银行卡号 6222 0212 3456 7890 123", Card),
+            ("card number: 4111111111111112", Card),
+            ("我的手机号是13812345678", Phone),
+            ("call me on +44 20 7946 0958", Phone),
+            ("my number is (415) 555-0134", Phone),
+            ("座机 010-62345678", Phone),
+            ("my email is lin.wei@example.com", Email),
+            ("邮箱lin@example.cn可以联系我", Email),
+            ("I live at 221B Baker Street", Address),
+            ("ship it to 1600 Pennsylvania Avenue, Apt 4", Address),
+            ("我住在杭州市西湖区文三路138号3幢2单元501室", Address),
+            ("家在阳光花园12栋3单元402", Address),
+            ("I am allergic to peanuts", Health),
+            ("我对花生过敏", Health),
+            ("不吃辣", Health),
+            ("she has diabetes", Health),
+        ] {
+            assert!(kinds(text).contains(&kind), "{text}: {:?}", kinds(text));
+        }
+        assert!(cn_id(ID) && kinds(ID) == [NationalId]);
+    }
+
+    #[test]
+    fn a61_near_misses_are_not_sensitive() {
+        for text in [
+            "the server is at 192.168.10.25",
+            "version 1.13.8123",
+            "the password is required",
+            "The token is expired",
+            "reset your password to continue",
+            "密码是必填项",
+            "password: ${DB_PASSWORD}",
+            "my order id is 9007199254740993",
+            "订单号 4111111111111111 已发货",
+            "invoice 20260503000123456",
+            "18446744073709551615",
+            "the meeting is 2026-05-03 14:30",
+            "room 1380 on floor 13",
+            "the support hotline is 400-820-8820",
+            "客服热线是 021-62345678",
+            "write to support@example.com",
+            "公司地址是文三路138号",
+            "the health check endpoint answers",
+            "a healthy build",
+            "第138号文件",
+            "I walked down the street",
+            "https://example.com/a/13812345678901",
+            "size is 800x600",
+            "My passport expires in 2027",
+            "护照明年到期",
+            "we met 3 times at 5 pm",
+        ] {
+            assert!(kinds(text).is_empty(), "{text}: {:?}", kinds(text));
+        }
+    }
+
+    #[test]
+    fn c081_hidden_and_look_alike_characters_hide_nothing() {
+        for text in ["1\u{200b}3\u{200b}8\u{200b}1\u{200b}2\u{200b}3\u{200b}4\u{200b}5\u{200b}6\u{200b}7\u{200b}8", "１３８１２３４５６７８", "1️⃣38 1234 5678"] {
+            assert_eq!(kinds(text), [SensitiveKind::Phone], "{text:?}");
+        }
+        assert_eq!(kinds("s\u{ad}k-pr\u{ad}oj-abcDEF123456ghi\u{ad}JKL789"), [SensitiveKind::Secret]);
+        assert_eq!(kinds("\u{202e}11010519491231002X\u{202c}"), [SensitiveKind::NationalId]);
+        let text = "号码：１３\u{200b}８１２３４５６７８。";
+        let span = sensitive_spans(text).remove(0);
+        assert_eq!(&text[span.start..span.end], "１３\u{200b}８１２３４５６７８");
+    }
+
+    #[test]
+    fn s14_mask_keeps_the_sentence() {
+        assert_eq!(mask("我的手机号是13812345678，不吃辣"), "我的手机号是[phone]，不吃辣");
+        assert_eq!(mask("nothing here"), "nothing here");
+    }
+
+    #[test]
+    fn g4_a_person_beats_a_business() {
+        assert!(kinds("the hotel phone is 0571-87654321").is_empty());
+        assert_eq!(kinds("Anna's phone is 0571-87654321"), [SensitiveKind::Phone]);
+        assert_eq!(kinds("Lin's email is lin@example.com"), [SensitiveKind::Email]);
+    }
+}

@@ -1,0 +1,254 @@
+//! From a sentence to a registered key (rule K0): the registry's wordings, compiled.
+
+use crate::clean::Cleaned;
+use crate::cues;
+use crate::sentence::sentence_spans;
+use regex::{Regex, RegexBuilder};
+use std::ops::Range;
+use strata_core::FactKey;
+use strata_core::policy::registry::{Registry, RegistryProblem};
+
+/// Bytes one compiled wording may take: a registry is configuration, and a bad pattern must not eat the memory.
+const PATTERN_SIZE: usize = 1 << 20;
+
+/// A statement that names a registered key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotMatch {
+    /// The registered key; of a family, with its segment filled in.
+    pub key: FactKey,
+    /// The value, as written, or the value the wording stands for ("我不吃辣" is `no`).
+    pub value: String,
+    /// Where the value stands in the original text; of a fixed value, where the wording does.
+    pub span: Range<usize>,
+    /// Said for now only (rule G6): on a preference key the value becomes TEMPORARY instead of refused.
+    pub passing: bool,
+    /// The key is registered as a preference.
+    pub preference: bool,
+}
+
+#[derive(Debug)]
+struct Wording {
+    pattern: String,
+    regex: Regex,
+    fixed: Option<String>,
+    preference: bool,
+}
+
+/// The compiled wordings of a registry, in registry order: the first that matches decides.
+#[derive(Debug)]
+pub struct SlotMatcher {
+    wordings: Vec<Wording>,
+}
+
+impl SlotMatcher {
+    /// Compiles the wordings.
+    ///
+    /// # Errors
+    /// [`RegistryProblem`] naming the key whose wording is no regular expression, is too large, or lacks the group
+    /// `value` (or `slot`, for a family).
+    pub fn new(registry: &Registry) -> Result<Self, RegistryProblem> {
+        let mut wordings = Vec::new();
+        for spec in registry.keys() {
+            let english = spec.patterns.en.iter().map(|p| (p, format!(r"(?-u:\b)(?:{})", p.regex())));
+            let chinese = spec.patterns.zh.iter().map(|p| (p, p.regex().to_owned()));
+            for (pattern, source) in english.chain(chinese) {
+                let problem = |text: String| RegistryProblem::new(&spec.pattern, text);
+                let regex = RegexBuilder::new(&source)
+                    .case_insensitive(true)
+                    .size_limit(PATTERN_SIZE)
+                    .build()
+                    .map_err(|error| problem(format!("a pattern does not compile: {error}")))?;
+                let has = |group: &str| regex.capture_names().flatten().any(|name| name == group);
+                if pattern.value().is_none() && !has("value") {
+                    return Err(problem("a pattern has a group (?<value>...) or a fixed value".into()));
+                }
+                if spec.is_family() && !(has("slot") && spec.pattern.matches('*').count() == 1) {
+                    return Err(problem("a pattern of a family with one '*' has a group (?<slot>...)".into()));
+                }
+                wordings.push(Wording {
+                    pattern: spec.pattern.clone(),
+                    regex,
+                    fixed: pattern.value().map(str::to_owned),
+                    preference: spec.preference,
+                });
+            }
+        }
+        Ok(Self { wordings })
+    }
+
+    /// The first slot a text states; none for a question and for hedged or reported words.
+    #[must_use]
+    pub fn match_slot(&self, text: &str) -> Option<SlotMatch> {
+        self.match_all(text).into_iter().next()
+    }
+
+    /// Every slot a text states, one per sentence and key, in text order.
+    #[must_use]
+    pub fn match_all(&self, text: &str) -> Vec<SlotMatch> {
+        let cleaned = Cleaned::new(text);
+        let mut out: Vec<SlotMatch> = Vec::new();
+        for span in sentence_spans(&cleaned.text) {
+            let sentence = &cleaned.text[span.clone()];
+            if sentence.ends_with(['?', '？', '吗', '么', '呢']) {
+                continue;
+            }
+            let part = Cleaned::new(sentence);
+            if cues::reported(&part) {
+                continue;
+            }
+            let passing = cues::passing(&part);
+            let mut found: Vec<(usize, SlotMatch)> = Vec::new();
+            for wording in &self.wordings {
+                if let Some((at, slot)) = wording.read(&cleaned, &span, passing)
+                    && !found.iter().any(|(_, other)| other.key == slot.key || overlaps(&other.span, &slot.span))
+                {
+                    found.push((at, slot));
+                }
+            }
+            found.sort_by_key(|(at, _)| *at);
+            out.extend(found.into_iter().map(|(_, slot)| slot));
+        }
+        out
+    }
+}
+
+fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl Wording {
+    fn read(&self, cleaned: &Cleaned, sentence: &Range<usize>, passing: bool) -> Option<(usize, SlotMatch)> {
+        let captures = self.regex.captures(&cleaned.text[sentence.clone()])?;
+        let whole = captures.get(0)?;
+        let found = if self.fixed.is_some() { whole } else { captures.name("value")? };
+        let raw = found.as_str();
+        let value = raw.trim().trim_end_matches([',', ';', '.', ':', '!']);
+        if value.is_empty() {
+            return None;
+        }
+        let from = sentence.start + found.start() + (raw.len() - raw.trim_start().len());
+        let key = match captures.name("slot") {
+            Some(slot) => self.pattern.replace('*', &slug(slot.as_str())?),
+            None => self.pattern.clone(),
+        };
+        Some((
+            sentence.start + whole.start(),
+            SlotMatch {
+                key: FactKey::new(key).ok()?,
+                value: self.fixed.clone().unwrap_or_else(|| value.to_owned()),
+                span: cleaned.original(from..from + value.len()),
+                passing,
+                preference: self.preference,
+            },
+        ))
+    }
+}
+
+/// A key segment from a name; none when it holds a letter that keys do not.
+fn slug(name: &str) -> Option<String> {
+    let slug = name.to_lowercase().replace(' ', "_");
+    slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-')).then_some(slug)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matcher() -> SlotMatcher {
+        SlotMatcher::new(&Registry::builtin()).expect("the built-in wordings compile")
+    }
+
+    #[test]
+    fn k0_sentences_resolve_to_registered_keys() {
+        let matcher = matcher();
+        for (text, key, value) in [
+            ("My cost centre is CC-1042 from now on", "work.cost_centre", "CC-1042"),
+            ("成本中心改成 CC-2077", "work.cost_centre", "CC-2077"),
+            ("我的默认成本中心是ＣＣ－２０７７", "work.cost_centre", "CC-2077"),
+            ("我不吃辣", "diet.spicy", "no"),
+            ("用户不吃辣。", "diet.spicy", "no"),
+            ("I don't eat spicy food", "diet.spicy", "no"),
+            ("我现在能吃辣了", "diet.spicy", "yes"),
+            ("I live in Hangzhou now", "profile.city", "Hangzhou"),
+            ("I moved to New York last week", "profile.city", "New York"),
+            ("我住在杭州", "profile.city", "杭州"),
+            ("我搬到上海了", "profile.city", "上海"),
+            ("I am allergic to peanuts", "allergy[]", "peanuts"),
+            ("我对青霉素过敏", "allergy[]", "青霉素"),
+            ("My name is Lin Wei", "profile.name", "Lin Wei"),
+            ("我叫林薇", "profile.name", "林薇"),
+            ("Please call me Sam", "communication.address", "Sam"),
+            ("以后叫我老王就行", "communication.address", "老王"),
+            ("I work at Acme Corp", "profile.employer", "Acme Corp"),
+            ("I'm a backend engineer", "profile.role", "backend engineer"),
+            ("我是后端工程师", "profile.role", "后端工程师"),
+            ("Please always reply in Chinese", "reply.language", "Chinese"),
+            ("以后请用中文回复", "reply.language", "中文"),
+            ("I prefer email over phone", "contact.channel", "email"),
+            ("Contact me by e-mail", "contact.channel", "e-mail"),
+            ("有事用微信联系我", "contact.channel", "微信"),
+            ("I always prefer an aisle seat", "travel.seat", "aisle"),
+            ("坐飞机我喜欢靠窗的座位", "travel.seat", "靠窗"),
+            ("My birthday is May 3.", "profile.birthday", "May 3"),
+            ("我的生日是5月3日", "profile.birthday", "5月3日"),
+            ("I work from 9am to 6pm", "work.hours", "9am to 6pm"),
+            ("The deadline for project Heron is May 8, 2026.", "project.heron.deadline", "May 8, 2026"),
+            ("Lin is our tech lead", "person.lin.job_title", "tech lead"),
+        ] {
+            let found = matcher.match_slot(text).map(|s| (s.key.as_str().to_owned(), s.value));
+            assert_eq!(found, Some((key.to_owned(), value.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn k0_near_misses_do_not_resolve() {
+        let matcher = matcher();
+        for text in [
+            "Do you live in Hangzhou?",
+            "你住在杭州吗",
+            "My boss said my cost centre is CC-9",
+            "老板说成本中心改成 CC-9",
+            "spicy is a brand of kernel",
+            "The city is large",
+            "I like tea",
+            "他对花生过敏的事我不清楚吗？",
+            "I work late",
+            "call me later",
+            "我叫了外卖",
+        ] {
+            assert_eq!(matcher.match_slot(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn g6_a_passing_wish_on_a_preference_key_is_told() {
+        let matcher = matcher();
+        for (text, key) in [("这次想吃辣的", "diet.spicy"), ("This time I'd like something spicy", "diet.spicy"), ("这次要靠窗的座位", "travel.seat")] {
+            let slot = matcher.match_slot(text).expect(text);
+            assert!(slot.passing && slot.preference && slot.key.as_str() == key, "{text}: {slot:?}");
+        }
+    }
+
+    #[test]
+    fn spans_are_of_the_original() {
+        let text = "前言。我住\u{200b}在杭\u{200b}州。";
+        let slot = matcher().match_slot(text).expect("slot");
+        assert_eq!((&text[slot.span], slot.value.as_str()), ("杭\u{200b}州", "杭州"));
+    }
+
+    #[test]
+    fn several_slots_in_text_order() {
+        let found = matcher().match_all("我叫林薇，住在杭州。我对花生过敏，不吃辣。");
+        let keys: Vec<&str> = found.iter().map(|s| s.key.as_str()).collect();
+        assert_eq!(keys, ["profile.name", "allergy[]", "diet.spicy"]);
+    }
+
+    #[test]
+    fn a_bad_wording_is_refused_by_key() {
+        for pattern in ["(", "no group", "(?<value>a{9999}{9999})"] {
+            let toml = format!("[[key]]\npattern = \"a.b\"\npatterns.en = ['''{pattern}''']");
+            let registry = Registry::from_toml(&toml).expect("form");
+            assert_eq!(SlotMatcher::new(&registry).expect_err(pattern).key, "a.b");
+        }
+    }
+}

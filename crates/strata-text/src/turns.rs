@@ -1,0 +1,398 @@
+//! What a turn of a dialogue says, for the table of rule S2: high-risk operations, retractions, promises and their
+//! fulfilment, constraints, decisions, courtesies. Cue phrases in English and Chinese, sentence by sentence; what follows
+//! from them is decided by `strata_core::policy::session`.
+//!
+//! Cues are looked for in the cleaned copy of a sentence, so full-width letters and zero-width characters hide nothing.
+//! Phrases that only look like a cue ("pay attention", "计算了") are blanked out first.
+
+use crate::analyze::{analyze_query, hash};
+use crate::clean::Cleaned;
+use crate::phrases::{compile, regex, without};
+use crate::sentence::sentence_spans;
+use crate::{tokens, values};
+use regex::Regex;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::LazyLock;
+use strata_core::policy::session::{CuedValue, Retraction, Role, SentenceCues, TurnCues};
+
+macro_rules! cues {
+    ($( $(#[$doc:meta])* $name:ident = $en:expr, $zh:expr; )*) => { $(
+        $(#[$doc])*
+        static $name: LazyLock<Regex> = LazyLock::new(|| compile(&$en, &$zh));
+    )* };
+}
+
+cues! {
+    /// Not an operation: idioms, negated orders (those are constraints) and questions about how it is done.
+    NO_OPERATION = [
+        r"pay(?:s|ing)? (?:more |close |much )?attention", r"pay(?:ing)? (?:a|him|her|them) (?:a )?visit", "paid leave", r"pa(?:y|id) off",
+        r"(?:do not|don't|never|must not|mustn't|cannot|can't|without|not to|avoid)[^,.;!?]{0,12}(?:delet|eras|wip|pay|paid|transfer|wir|authori[sz]|grant|revok|refund|purg|drop|approv)\w*",
+        r"how (?:do|does|can|could|to|would|should)\b[^,.;!]{0,60}",
+    ], [
+        "支付宝", "支付方式", "付款方式", "授权码", "(?:怎么|如何|怎样)[^，。；！]{0,20}",
+        "(?:不要|别|不能|不得|禁止|切勿|千万别|不可以?|无法)[^，。；！？]{0,8}(?:删除|删掉|删|清空|付款|支付|转账|汇款|授权|退款)",
+    ];
+    OPERATION = [
+        r"delet(?:e|es|ed|ing)", r"eras(?:e|es|ed|ing)", r"purg(?:e|es|ed|ing)", r"wip(?:e|es|ed|ing) (?:the|all|my|our|out|it)",
+        r"rm -rf?", r"(?:drop|dropped|dropping|truncate|truncated) (?:the )?(?:\w+ )?(?:table|database|db|schema|bucket|index|collection)",
+        r"(?:pay|pays|paid|paying|refund|refunds|refunded|charge|charged)\b[^.;!?]{0,40}?(?:[$€£¥]|\d|invoice|bills?\b|fees?\b|deposit|rent\b|order|vendor|supplier|balance|card\b)",
+        r"(?:transfer|transfers|transferred|transferring|wire|wired|remit|remitted)\b[^.;!?]{0,40}?(?:[$€£¥]|\d|money|funds|account|ownership)",
+        r"authori[sz](?:e|es|ed|ing)", r"grant(?:s|ed|ing)?\b[^.;!?]{0,40}?(?:access|permission|role|rights|privilege|admin)",
+        r"revok(?:e|es|ed|ing)", r"giv(?:e|es|ing|en)\b[^.;!?]{0,30}?(?:admin|root|write|owner) (?:access|rights|permission)",
+        r"approv(?:e|es|ed|ing)\b[^.;!?]{0,30}?(?:payment|transfer|refund|purchase|access|withdrawal)",
+        r"(?:cancel|undo|reverse|roll back|restore)(?:l?ed|d|s|ing)?\b[^.;!?]{0,20}?(?:deletion|payment|transfer|refund|authori[sz]ation|deleted)",
+    ], [
+        "删除", "删掉", "删了", "清空", "抹掉", "注销", "销毁", "付款", "支付", "付了", "付清", "转账", "汇款", "打款", "退款", "扣款",
+        "转(?:给|了)[^，。；！？]{0,12}(?:元|块|钱|万)", "授权", "授予", "(?:赋予|开通|收回|撤销|取消)[^，。；！？]{0,12}权限",
+        "批准[^，。；！？]{0,10}(?:付款|转账|退款|提现)",
+    ];
+    NO_WITHDRAWAL = ["never mind(?:ed|ing)"], ["计算了", "打算了", "结算了", "预算了", "核算了", "就算了?", "清算了", "运算了"];
+    WITHDRAW = [
+        "scratch that", r"forget (?:that|it|about (?:that|it)|what i (?:just )?said|i (?:ever )?said)", "never ?mind",
+        r"ignore (?:that|my (?:last|previous|earlier)|what i (?:just )?said)", r"disregard (?:that|my|what)", "strike that",
+        r"i take (?:that|it) back", "cancel that", "undo that", r"let's not(?: do (?:that|it|this))?(?: after all)?",
+    ], [
+        "算了", "当我没说", "刚才(?:那|的|说)[^，。；]{0,8}(?:不算|作废|别管|忽略|收回|撤回|不要了)", "忽略(?:我)?(?:刚才|上一|之前|前面)",
+        "撤回", "收回(?:刚才|上一|之前|我)", "作废", "不用管(?:刚才|之前|上)",
+    ];
+    CORRECT = [
+        r"no,? wait", r"wait,? no", "correction", "i meant", "i misspoke", "i mistyped", "actually", r"make (?:it|that)",
+        r"(?:change|changed|changing|move|moved|switch|switched|update|updated|reschedule|rescheduled)\b[^.;!?]{0,40}? to", "instead",
+        r"sorry,? (?:it's|that's|it is|i mean)", "i was wrong", r"change of plans?", r"not\b[^.;!?]{1,30}?\bbut",
+    ], [
+        "不对", "说错了", "更正", "纠正", "我是说", "我的意思是", "应该是", "改成", "改为", "改到", "改用", "换成", "换到", "调整为", "修正",
+        "其实是", "不是[^，。；！？]{1,20}(?:，|,)?(?:而)?是",
+    ];
+    OVERTURN = [
+        r"turn(?:s|ed) out", r"(?:was|were) (?:wrong|incorrect|mistaken)", r"(?:is|was)(?: not|n't) (?:really |actually )?(?:the )?(?:root )?(?:cause|problem|issue|culprit|reason)",
+        r"rul(?:ed|es|ing) out", r"no longer (?:true|valid|holds)", "disproved",
+        r"(?:my|the|our|that) (?:earlier|previous|first) (?:conclusion|assumption|guess|diagnosis|theory)",
+    ], [
+        "结果发现", "(?:之前|刚才|前面|原来)的(?:结论|判断|假设|猜测)", "推翻", "排除了", "不是(?:根本|真正的?)?(?:原因|根因|问题所在)", "不成立", "误判",
+    ];
+    RELEASE = [
+        "no need", r"don't bother", r"no longer (?:need|needed|necessary|required)", r"you (?:don't|do not) (?:need|have) to",
+        "not necessary any ?more", "won't be needed",
+    ], ["不用了", "不必了", "不需要了", "不用再", "免了"];
+    NO_PROMISE = [
+        "let me know", r"i(?:'ll| will) be (?:happy|glad|fine|ok|okay)", "need to know", r"(?:don't|do not|didn't|no) (?:need|have) to", "will you",
+    ], ["我会(?:说|讲|游泳|弹|唱|开车|做饭|一点)", "还要吗", "不(?:需要|用)", "还要多久"];
+    PROMISE = [
+        r"i(?:'ll| will| shall)", r"we(?:'ll| will| shall)", r"i(?:'m| am) going to", "i promise", "let me", r"to-?do", r"follow(?:ing)?[- ]?up (?:on|with)",
+        "remind me", "remember to", r"(?:i|we|you) (?:still )?(?:need|have|ought) to", r"don't forget to", "action items?", "get back to (?:you|me|us)",
+    ], [
+        "我(?:们)?(?:会|来|去|稍后|待会|晚点|回头|明天|马上|这就)", "稍后", "待会儿?", "回头(?:我|再|给)", "等会", "晚点(?:再|给|我)", "答应", "保证",
+        "待办", "记得", "提醒我", "别忘了", "还(?:需要|要|得)", "需要(?:再)?(?:跟进|确认|补充)", "尽快(?:给|发|回)", "明天(?:给|发|再)",
+    ];
+    NO_FULFILMENT = [
+        r"(?:not|n't|never|nothing)(?: yet| been| quite)*(?: (?:yet|been))? (?:done|finished|completed|sent|delivered|resolved|fixed|uploaded|submitted|booked|shipped|merged|deployed|ready)",
+        r"(?:when|once|if|after|until|to be|will be|get|getting)\b[^.;!?]{0,20}? (?:done|finished|completed|sent|delivered|resolved|fixed|uploaded|submitted|booked|shipped|merged|deployed|ready)",
+    ], ["未完成", "还没[^，。；]{0,8}", "没(?:有)?(?:完成|搞定|弄好|办好|写好|做完)", "(?:等|如果)[^，。；]{0,10}(?:完成了|好了|搞定)"];
+    FULFILMENT = [
+        "done", "finished", "completed", "sent", "delivered", r"here (?:is|are|it is|you go)", "here's", "resolved", "fixed", "uploaded", "submitted",
+        "booked", r"(?:is|are|it's) ready", "all set", "as promised", "shipped", "merged", "deployed", "attached",
+    ], [
+        "完成了", "做完了", "搞定", "已(?:经)?(?:发送|完成|发给|发了|发到|提交|上传|修复|处理|预订|订好|安排|更新|寄出|解决|写好|做好)", "发给你了", "发你了",
+        "弄好了", "办好了", "写好了", "订好了", "这是你要的", "见附件",
+    ];
+    NO_CONSTRAINT = [
+        r"don't (?:know|think|have|mind|remember|worry|feel|see|get|understand|need|believe|care|suppose|really|you|we|they|i)\b",
+        r"must(?:'ve| have| be) (?:been|a |so |very |nice|hard|tough|great|amazing|fun|exciting)", r"can't (?:wait|believe|help|imagine|complain)",
+    ], ["只要[^，。；]{0,10}就", "不要紧", "不能再同意", "能不能", "要不要"];
+    CONSTRAINT = [
+        r"must(?: not|n't)?", r"no (?:more|less|fewer|later|earlier) than", r"at (?:most|least)", r"do not", r"don't", r"(?:under|below|less than|up to|within|max(?:imum)?(?: of)?) (?:[$€£¥] ?)?\d",
+        r"budget (?:is|of|:)|budget:", r"allerg(?:ic|y|ies)", r"i (?:can't|cannot|don't|do not|never) (?:eat|drink|use|attend|travel|fly|drive|take|do|work)",
+        r"(?:has|have|needs?|ought) to be", r"should(?: not|n't) ", r"make sure", r"avoid", r"only (?:use|if|on|in|send|contact|call|book|accept|with)",
+        r"(?:please|you should|you must|and|but|so) (?:never|always)", r"vegan|vegetarian|gluten[- ]free|kosher|halal", r"required|mandatory|strictly|deadline",
+    ], [
+        "必须", "不要", "别(?:再|用|给|动|改|碰|发|打|把|在)", "不能", "不可以", "不得", "禁止", "务必", "一定要", "至少", "最多", "不超过", "不低于",
+        "不少于", "不多于", "以内", "只能", "只(?:要|用|在|吃|喝)", "仅限", "限于", "限定", "预算", "千万", "过敏", "忌口", "不吃", "不喝", "避免", "要求",
+        "控制在", "最晚", "最迟", "截止",
+    ];
+    /// A constraint that stands at the head of a sentence: "Never call before 9".
+    NO_DECISION = ["not (?:yet )?(?:decided|confirmed|agreed|approved|sure)", "undecided", "(?:can't|cannot|couldn't) decide"], ["(?:没|未|不)(?:有)?(?:决定|确定|定|确认)", "不确定"];
+    DECISION = [
+        r"decid(?:e|ed|es)", "decision", r"(?:go|going|went) (?:with|for)", r"let's (?:use|pick|choose|take|book)", "chose", "chosen", "picked", "settled on",
+        "agreed", r"conclu(?:de|ded|des|sion)", "root cause", r"the (?:cause|reason|answer|solution|problem|issue|culprit|plan) (?:is|was)", "confirmed", "approved",
+        "selected", "therefore",
+    ], [
+        "决定", "确定", "定了", "选(?:了|定|用)", "就(?:用|选|这么|按|定)", "采用", "结论", "根因", "原因是", "问题是", "答案是", "方案是", "确认(?:了|为|是)",
+        "最终", "敲定", "同意", "拍板", "批准",
+    ];
+    REQUEST = [
+        "please", "can you", "could you", "would you", "help me", r"i (?:need|want|would like|'d like) you to", "i'd like you to",
+    ], ["请", "帮我", "帮忙", "麻烦你", "给我(?:写|做|查|发|订|找|看|列)", "可以帮"];
+    NO_FAILURE = [r"(?:no|0|zero|without(?: any)?) (?:errors?|failures?|exceptions?|timeouts?)"], ["没有(?:错误|异常|失败)", "无(?:错误|异常)", "0个错误"];
+    FAILURE = [
+        "errors?", "failed", "failure", "exception", "timeout", "timed out", "not found", "denied", "refused", "traceback", "unreachable",
+        r"(?:status|status code|http|code)\W{0,3}[45]\d\d",
+    ], ["失败", "错误", "超时", "异常", "拒绝", "未找到", "不存在", "报错"];
+}
+
+/// Names of functions: `delete_file`, `order_refund`; the underscore hides them from word boundaries.
+static OPERATION_NAME: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?i)\b(?:delete|remove|drop|erase|purge|pay|transfer|refund|grant|authorize|authorise|revoke)_\w+|\b\w+_(?:delete|delete_all|payment|transfer|refund)\b"));
+/// `"ok": false` in a tool's answer.
+static FAILURE_FIELD: LazyLock<Regex> = LazyLock::new(|| regex(r#"(?i)"(?:ok|success|succeeded)"\s*:\s*false"#));
+/// Orders at the head of a sentence.
+static HEAD_REQUEST: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)^(?:(?:and|then|now|ok|okay|also|next)[, ]+)*(?:write|fix|create|build|book|send|schedule|deploy|update|add|generate|find|search|check|draft|summari[sz]e|translate|order|reserve|set up|install|refactor|implement|run|open|move|rename|convert|list|compare|plan|prepare|review|test|call|email|remind)\b")
+});
+static HEAD_CONSTRAINT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^(?:(?:and|but|also|remember|note)[,: ]+)*(?:never|always|no|only) \w+"));
+/// Where a denied value stands: "not on {value}", "instead of {value}", "不是{value}".
+static DENIED_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)(?:(?:\bnot|n't|\binstead of|\brather than|\bno longer)(?: (?:on|at|in|for|the|a|an|to|by|until))*|不是|并非|而非|不再是|取代|代替)[ ￥$€£¥]*$")
+});
+/// "from {value} to": denied when the sentence changes something.
+static FROM_BEFORE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)(?:\bfrom(?: the)?|从|由|把|将)[ ￥$€£¥]*$"));
+static CHANGED_AFTER: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^\s*(?:to\b|改成|改为|改到|换成|换到|调整为|变成)"));
+
+/// Whole sentences, after [`folded`], that carry nothing: greetings, thanks, acknowledgements, small talk.
+static COURTESY: LazyLock<Regex> = LazyLock::new(|| {
+    let en = [
+        "hi", "hello", "hey", "hey there", "hi there", "good (?:morning|afternoon|evening|night|day)", "(?:good|great|nice|lovely) to (?:see|hear from|meet|chat with|talk to) you(?: too| again)?",
+        "bye", "goodbye", "bye bye", "see (?:you|ya)(?: later| soon| around| then)?", "take care", "have a (?:good|great|nice|lovely) (?:day|one|weekend|evening|time|night)", "(?:many )?thanks(?: a lot| so much| again| very much)?",
+        "thank you(?: so much| very much| again)?", "you(?:'| a)?re (?:very )?welcome", "no problem", "no worries", "my pleasure", "ok", "okay", "k", "alright", "all right", "sure(?: thing)?", "got it", "gotcha",
+        "understood", "i see", "sounds (?:good|great|fun|perfect|lovely|nice|awesome)", "(?:that'?s |that is |it'?s |this is )?(?:so |very |really |pretty )?(?:great|cool|nice|awesome|perfect|good|fine|amazing|wonderful|lovely|fantastic|excellent|right|correct|true)(?: to hear| job| work| idea)?",
+        "wow", "oh", "ah", "haha+", "lol", "hmm+", "well", "yay", "congrats", "congratulations", "exactly", "indeed", "of course", "absolutely", "definitely", "yes", "yeah", "yep", "yup",
+        "how are you(?: doing| today| doing today)?", "how have you been", "how'?s it going", "what'?s up(?: with you)?", "how about you", "what about you", "and you", "i'?m (?:good|fine|great|ok|okay|well)",
+        "nice weather(?: today)?", "(?:it'?s |what )?(?:a )?(?:lovely|nice|beautiful|great) (?:day|weather)(?: today)?", "anything (?:new|else)", "there", "too", "then", "please", "mel", "thats it", "that'?s (?:it|all)(?: for now)?", "cheers",
+    ];
+    let zh = [
+        "你好", "您好", "嗨", "哈喽", "喂", "早上好", "下午好", "晚上好", "早安?", "晚安", "谢谢(?:你|您|啦)?", "多谢", "感谢", "好的?", "嗯+", "哦+", "噢", "行", "成", "可以", "没问题", "收到", "明白", "知道", "了解", "懂了?",
+        "辛苦", "再见", "拜拜", "回见", "哈哈+", "呵呵", "嘿嘿", "是的?", "对的?", "没错", "不客气", "不用谢", "麻烦", "好嘞", "好哒", "客气", "没关系", "没事", "在吗", "吃了吗", "最近(?:怎么样|好吗|还好吗)", "你呢", "今天天气(?:真)?(?:不错|很?好)",
+        "天气(?:真)?(?:不错|好)", "真棒", "太好", "太棒", "不错", "厉害", "加油", "确实", "当然", "那就这样", "就这样", "先这样",
+    ];
+    regex(&format!(
+        "^(?:(?:(?:{})(?: |$))|(?:(?:{})[呀啊哦了呢吧哈啦的嘛您你]{{0,2}} ?))+$",
+        en.join("|"),
+        zh.join("|")
+    ))
+});
+static ANSWER: LazyLock<Regex> = LazyLock::new(|| {
+    regex("^(?:yes|no|yep|nope|yeah|nah|yup|not at all|correct|right|sure|no thanks|yes please|是的?|不是的?|对|不对|不|没有|有|可以|不可以|不行|行|不用|好)$")
+});
+static HEDGE_ONLY: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        "^(?:(?:but |and |well |though )?(?:(?:i'?m |i am )?(?:really |still |just )?not (?:really |quite |entirely |so |100% )?(?:sure|certain)(?: (?:about|of) (?:it|that|this))?(?: yet| though)?|unsure|maybe|perhaps|possibly|i (?:think|guess|suppose|believe)(?: so)?|could be|might be|it depends|hard to say|i (?:could|may|might) be wrong|don'?t quote me(?: on (?:it|that|this))?|(?:that'?s )?just a guess|not confirmed(?: yet)?)|(?:我)?(?:也)?(?:还)?(?:不(?:太)?(?:确定|清楚|肯定)|可能吧?|也许吧?|大概吧?|说不定|不好说|不敢肯定|记不清了?|不一定|未确认|还没确认)(?:啊|呢|吧|的)?)$",
+    )
+});
+
+/// Words of cues and of talk about talk: no evidence that two turns are about one thing.
+static GENERIC: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    let words = "actually wait let need make change meant mean sorry done finish complete think okay yes yeah please thing get go know like want now \
+        still also really maybe perhaps sure not no just will use say said tell talk see look good great nice well right back forget never mind instead \
+        turn out ignore that's it's i'll we'll i'm don't today ok thanks thank hey wrong scratch here send sent conclusion earlier previous \
+        不对 改成 改为 改到 应该 其实 刚才 之前 已经 完成 可以 一下 现在 稍后 需要 记得 不是 就是 一个 这样 那样 知道 觉得 好的 谢谢 算了 没有 结论 发送 说错 更正";
+    words.split_whitespace().flat_map(analyze_query).collect()
+});
+
+/// Lower case, letters and digits only, single spaces; a typographic apostrophe is an apostrophe.
+fn folded(cleaned: &str) -> String {
+    let mut out = String::with_capacity(cleaned.len());
+    for c in cleaned.chars() {
+        if c.is_alphanumeric() || c == '\'' || c == '%' {
+            out.extend(c.to_lowercase());
+        } else if !out.ends_with(' ') {
+            out.push(' ');
+        }
+    }
+    out.trim().to_owned()
+}
+
+/// Reads a turn. `role` matters where the same words do different things: an assistant's question about an operation is
+/// no operation, a user's is a request.
+#[must_use]
+pub fn turn_cues(text: &str, role: Role) -> TurnCues {
+    let found = values::protected_values(text);
+    let spans = sentence_spans(text);
+    let mut at = 0;
+    let mut sentences = Vec::with_capacity(spans.len());
+    for span in spans {
+        while at < found.len() && found[at].start < span.start {
+            at += 1;
+        }
+        let first = at;
+        while at < found.len() && found[at].end <= span.end {
+            at += 1;
+        }
+        sentences.push(sentence_cues(text, span, &found[first..at], role));
+    }
+    let cleaned = Cleaned::new(text).text;
+    let failed = role == Role::Tool && (FAILURE_FIELD.is_match(&cleaned) || FAILURE.is_match(&without(&cleaned, &NO_FAILURE)));
+    TurnCues { sentences, failed }
+}
+
+fn sentence_cues(text: &str, span: std::ops::Range<usize>, found: &[strata_core::text::ProtectedValue], role: Role) -> SentenceCues {
+    let original = &text[span.clone()];
+    let cleaned = Cleaned::new(original).text;
+    let folded = folded(&cleaned);
+    let matches = |cue: &Regex, not: &Regex| cue.is_match(&without(&cleaned, not));
+    let question = is_question(&cleaned);
+    let correct = CORRECT.is_match(&cleaned);
+    let retraction = if matches(&WITHDRAW, &NO_WITHDRAWAL) {
+        Some(Retraction::Withdraw)
+    } else if OVERTURN.is_match(&cleaned) {
+        Some(Retraction::Overturn)
+    } else if RELEASE.is_match(&cleaned) {
+        Some(Retraction::Release)
+    } else if correct {
+        Some(Retraction::Correct)
+    } else {
+        None
+    };
+    let denied = found
+        .iter()
+        .filter(|v| {
+            let before = Cleaned::new(&text[span.start..v.start]).text;
+            let after = Cleaned::new(&text[v.end..span.end]).text;
+            DENIED_BEFORE.is_match(&before) || (correct && FROM_BEFORE.is_match(&before) && CHANGED_AFTER.is_match(&after))
+        })
+        .map(|v| v.text.clone())
+        .collect::<Vec<_>>();
+    let operation = (matches(&OPERATION, &NO_OPERATION) || OPERATION_NAME.is_match(&cleaned)) && !(question && role == Role::Assistant);
+    let answer = ANSWER.is_match(&folded);
+    let courtesy = folded.is_empty() || COURTESY.is_match(&folded);
+    let terms: BTreeSet<u32> = analyze_query(original).iter().filter(|t| !GENERIC.contains(t.as_str())).map(|t| hash(t)).collect();
+    SentenceCues {
+        start: span.start,
+        end: span.end,
+        tokens: tokens::count(original),
+        values: found.iter().map(|v| CuedValue { kind: v.kind, text: v.text.clone() }).collect(),
+        denied,
+        terms: terms.into_iter().collect(),
+        operation,
+        retraction: if question { None } else { retraction },
+        promise: !question && matches(&PROMISE, &NO_PROMISE),
+        fulfilment: !question && matches(&FULFILMENT, &NO_FULFILMENT),
+        constraint: !question && (matches(&CONSTRAINT, &NO_CONSTRAINT) || HEAD_CONSTRAINT.is_match(&cleaned)),
+        decision: !question && matches(&DECISION, &NO_DECISION),
+        courtesy,
+        answer,
+        question,
+        request: REQUEST.is_match(&cleaned) || HEAD_REQUEST.is_match(&cleaned),
+        hedge_only: HEDGE_ONLY.is_match(&folded),
+    }
+}
+
+fn is_question(cleaned: &str) -> bool {
+    let end = cleaned.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '”' | '」'));
+    end.ends_with(['?', '？']) || end.trim_end_matches(['。', '.']).ends_with('吗')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str, role: Role) -> SentenceCues {
+        let cues = turn_cues(text, role);
+        assert_eq!(cues.sentences.len(), 1, "{text}: {cues:?}");
+        cues.sentences[0].clone()
+    }
+
+    fn check(cue: fn(&SentenceCues) -> bool, role: Role, yes: &[&str], no: &[&str]) {
+        for text in yes {
+            assert!(cue(&one(text, role)), "should be one: {text}: {:?}", one(text, role));
+        }
+        for text in no {
+            assert!(!cue(&one(text, role)), "should be none: {text}: {:?}", one(text, role));
+        }
+    }
+
+    #[test]
+    fn a32_operations_are_found_in_both_languages() {
+        check(|s| s.operation, Role::User, &[
+            "Please delete the staging database", "Pay the invoice INV-20 today", "Transfer $500 to account 88", "I authorise the refund",
+            "Grant Bob admin access", "Can you delete my account?", "Run delete_user for 42", "Undo that transfer of funds",
+            "删除测试库", "把这张发票的5000元付款", "转账500元给李雷", "给小王开通管理员权限", "请ｄｅｌｅｔｅ the file", "de\u{200b}lete the file",
+            "撤销他的权限",
+        ], &[
+            "Pay attention to the details", "How do I delete a branch?", "Don't delete the backups", "不要删除备份", "怎么删除分支？", "用支付宝吗？",
+            "I love this movie", "今天天气不错", "The grant application is long",
+        ]);
+        assert!(!one("Shall I delete it?", Role::Assistant).operation);
+    }
+
+    #[test]
+    fn a30_retractions_are_told_apart() {
+        use Retraction::{Correct, Overturn, Release, Withdraw};
+        for (text, kind) in [
+            ("Scratch that, we stay", Some(Withdraw)), ("Never mind.", Some(Withdraw)), ("算了，不去了", Some(Withdraw)), ("当我没说", Some(Withdraw)),
+            ("No wait, it is Wednesday", Some(Correct)), ("不对，是周三", Some(Correct)), ("改成300元", Some(Correct)),
+            ("It turns out the cache is fine", Some(Overturn)), ("之前的结论不对", Some(Overturn)),
+            ("No need to send it any more", Some(Release)), ("不用了", Some(Release)),
+            ("我计算了一下总价", None), ("The weather is lovely", None), ("Should we change it to 5?", None),
+        ] {
+            assert_eq!(one(text, Role::User).retraction, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn a31_denied_values_are_named() {
+        for (text, denied) in [
+            ("The budget is $300, not $200", vec!["$200"]), ("Change it from 3pm to 4pm", vec!["3pm"]), ("It is 12 people instead of 15 people", vec!["15 people"]),
+        ] {
+            assert_eq!(one(text, Role::User).denied, denied, "{text}: {:?}", one(text, Role::User));
+        }
+        let zh = one("预算是300元，不是200元", Role::User);
+        assert_eq!(zh.denied.len(), 1, "{zh:?}");
+        assert!(zh.denied[0].contains("200"), "{zh:?}");
+    }
+
+    #[test]
+    fn a27_promises_and_their_fulfilment() {
+        check(|s| s.promise, Role::Assistant, &[
+            "I'll send the report tomorrow", "I will check the logs", "TODO: renew the licence", "我稍后把报告发给你", "记得续费", "Remind me to call Bob",
+            "We still have to book the hall",
+        ], &["Let me know what you think", "我会说英语", "The report is long", "No need to worry", "Will you come?"]);
+        check(|s| s.fulfilment, Role::Assistant, &[
+            "Done.", "I have sent the report", "Here is the report", "报告已经发给你了", "搞定", "The hall is booked",
+        ], &["It's not done yet", "还没完成", "I'll tell you when it is done", "Is it done?"]);
+    }
+
+    #[test]
+    fn a28_constraints() {
+        check(|s| s.constraint, Role::User, &[
+            "It must not cost more than $50", "Never call before 9am", "I'm allergic to peanuts", "Only use Python 3.12", "Don't contact my boss",
+            "不要给我打电话", "预算不超过5000元", "我对花生过敏", "必须周五之前交", "ｍｕｓｔ be blue",
+        ], &["I don't know", "I can't wait", "That must have been fun", "What must I do?", "能不能便宜点？", "I like blue"]);
+    }
+
+    #[test]
+    fn a33_courtesies_carry_nothing() {
+        check(|s| s.courtesy, Role::User, &[
+            "Hi there!", "Thanks a lot!", "OK, great, thanks!", "你好！", "好的，谢谢", "嗯嗯", "收到", "哈哈哈", "How are you?", "👍", "👨‍👩‍👧 🎉", "Sounds good!",
+            "今天天气不错", "好呀", "You're welcome",
+        ], &["My name is Anna", "我叫小王", "不吃辣", "Order 12 is late", "No", "مرحبا بالعالم"]);
+        check(|s| s.hedge_only, Role::User, &["Not sure.", "不确定", "Maybe.", "I'm not really sure about that"], &["Maybe on Tuesday", "可能是周二"]);
+        check(|s| s.answer, Role::User, &["No.", "Yes", "不是", "对"], &["No problem with 5", "不对，是周三"]);
+    }
+
+    #[test]
+    fn a41_decisions_are_not_indecision() {
+        check(|s| s.decision, Role::User, &["We decided on plan B", "Let's use Redis", "就用方案二", "根因是连接池太小"], &["We haven't made up our minds", "还没决定", "不确定", "not decided"]);
+    }
+
+    #[test]
+    fn a_failed_tool_call_is_told_from_a_clean_one() {
+        for (text, failed) in [
+            ("Error: connection refused", true), ("{\"ok\": false}", true), ("HTTP 503", true), ("操作失败", true), ("0 errors, 12 passed", false),
+            ("{\"ok\": true, \"rows\": 3}", false), ("没有错误", false), ("created order 88", false),
+        ] {
+            assert_eq!(turn_cues(text, Role::Tool).failed, failed, "{text}");
+        }
+        assert!(!turn_cues("Error: connection refused", Role::User).failed);
+    }
+
+    #[test]
+    fn c080_spans_lie_on_boundaries_and_cover_their_values() {
+        for text in ["预算👨‍👩‍👧‍👦是５０００元。Meet at ３pm! ok", "e\u{301}te\u{301} 12. مرحبا 5", "", "\u{200b}", "🇨🇳🇨🇳"] {
+            for sentence in turn_cues(text, Role::User).sentences {
+                let slice = &text[sentence.start..sentence.end];
+                for value in &sentence.values {
+                    assert!(slice.contains(&value.text), "{text}: {sentence:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Protected values (rules S3, G12): what must survive letter for letter in a summary and stand in a quote. Found by
+//! form, not by a dictionary of the world; where form is not enough (a name at the start of a sentence) the finder
+//! prefers to miss, since a wrong find would refuse a true sentence.
+
+use crate::analyze::jieba;
+use crate::clean::{Cleaned, normal};
+use crate::numerals::{HAN_DIGITS, normal_number};
+use crate::phrases::regex;
+use crate::script::is_han;
+use crate::sentence::sentence_spans;
+use crate::times::times;
+use regex::Regex;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::LazyLock;
+use strata_core::text::{ProtectedValue, ValueKind};
+
+/// Protected values of a text, in order, not overlapping; spans in bytes of the original.
+#[must_use]
+pub fn protected_values(text: &str) -> Vec<ProtectedValue> {
+    find(&Cleaned::new(text), text)
+}
+
+pub(crate) fn find(cleaned: &Cleaned, original: &str) -> Vec<ProtectedValue> {
+    let text = cleaned.text.as_str();
+    let mut found = Found { taken: Vec::new() };
+    for m in URL.find_iter(text) {
+        let trimmed = m.as_str().trim_end_matches(['.', ',', ';', ':', '!', '?', ')', '"', '\'']);
+        found.add(ValueKind::Url, m.start()..m.start() + trimmed.len(), trimmed.to_lowercase());
+    }
+    for m in PATH.captures_iter(text).filter_map(|c| c.name("path")) {
+        let trimmed = m.as_str().trim_end_matches(['.', ',']);
+        found.add(ValueKind::Url, m.start()..m.start() + trimmed.len(), trimmed.to_owned());
+    }
+    for time in times(text) {
+        found.add(ValueKind::Time, time.span, time.normal);
+    }
+    amounts(text, &mut found);
+    for m in CODE_SPAN.captures_iter(text).filter_map(|c| c.get(1)) {
+        found.add(ValueKind::Id, m.range(), m.as_str().to_lowercase());
+    }
+    for m in ID.find_iter(text) {
+        let trimmed = m.as_str().trim_end_matches(['.', '-', '_', ':', '/']);
+        if is_id(trimmed) {
+            found.add(ValueKind::Id, m.start()..m.start() + trimmed.len(), normal_id(trimmed));
+        }
+    }
+    for m in NUMBER.find_iter(text) {
+        let digits = m.as_str().bytes().filter(u8::is_ascii_digit).count();
+        let kind = if digits >= 7 && !m.as_str().contains([',', '.']) { ValueKind::Id } else { ValueKind::Number };
+        if let Some(normal) = normal_number(m.as_str(), "") {
+            found.add(kind, m.range(), normal);
+        }
+    }
+    names(text, &mut found);
+    found.into_values(cleaned, original)
+}
+
+/// Protected values of `content` that do not stand in any of `quotes`, in normal form (rule G12; the date exception is
+/// the caller's, who knows the turn's time). A name also counts as standing where its letters stand, so that a plain word
+/// taken for a name at most costs nothing.
+#[must_use]
+pub fn missing(content: &[ProtectedValue], quotes: &[(&str, &[ProtectedValue])]) -> Vec<ProtectedValue> {
+    let quoted: HashSet<&str> = quotes.iter().flat_map(|(_, values)| values.iter().map(|v| v.normal.as_str())).collect();
+    let texts: Vec<String> = quotes.iter().map(|(text, _)| normal(text)).collect();
+    content
+        .iter()
+        .filter(|value| {
+            let stands = quoted.contains(value.normal.as_str())
+                || texts.iter().any(|text| match value.kind {
+                    ValueKind::Name | ValueKind::Url => text.contains(&value.normal),
+                    ValueKind::Id | ValueKind::Amount | ValueKind::Number | ValueKind::Time => stands_alone(text, &value.normal),
+                });
+            !stands
+        })
+        .cloned()
+        .collect()
+}
+
+/// Whether `needle` stands in `text` with no letter or digit glued to either end: 5 does not stand in 50.
+fn stands_alone(text: &str, needle: &str) -> bool {
+    !needle.is_empty()
+        && text.match_indices(needle).any(|(at, found)| {
+            let glued = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+            let before = text[..at].chars().next_back();
+            let after = text[at + found.len()..].chars().next();
+            let decimal = after == Some('.') && text[at + found.len() + 1..].starts_with(|c: char| c.is_ascii_digit());
+            !glued(before) && !glued(after) && before != Some('.') && !decimal
+        })
+}
+
+static URL: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r#"(?i)(?:(?:https?|ftp|wss?|ssh|git|s3|redis|mailto|file)://?[^\s<>"'\p{Han}，。；！？（）【】《》、]+|[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}|(?-u:\b)(?:www\.)?(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:com|org|net|io|dev|cn|edu|gov|ai|app|co|me|info|uk|de|jp|example)(?:/[^\s<>"'\p{Han}，。；！？（）]*)?(?-u:\b))"#,
+    )
+});
+/// A file path: absolute, home or drive, of two segments at least; "and/or" is none.
+static PATH: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"(?:^|[\s"'`(:=,]|\p{Han})(?<path>(?:~|\.{1,2})?/[\w.@-]+(?:/[\w.@-]+)+/?|[A-Za-z]:\\[\w.\\-]+|~/[\w.@-]+)"#));
+static CODE_SPAN: LazyLock<Regex> = LazyLock::new(|| regex(r"`([^`\n]{1,80})`"));
+/// A token that may be an id; [`is_id`] decides.
+static ID: LazyLock<Regex> = LazyLock::new(|| regex(r"#\d+|[A-Za-z0-9](?:[A-Za-z0-9]|[-_./:][A-Za-z0-9]){1,80}"));
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+    regex(&format!(r"[-+]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[{HAN_DIGITS}]*[十百千万亿][{HAN_DIGITS}]+"))
+});
+
+/// Letters and digits mixed, digits in groups (versions, addresses), or `snake_case`.
+fn is_id(token: &str) -> bool {
+    let digits = token.bytes().filter(u8::is_ascii_digit).count();
+    let letters = token.bytes().filter(u8::is_ascii_alphabetic).count();
+    if token.starts_with('#') {
+        return true;
+    }
+    if digits == 0 {
+        return token.contains('_') && letters >= 3;
+    }
+    if letters == 0 {
+        return token.matches(['.', '-', ':', '/']).count() >= 2;
+    }
+    // Ordinals and "20s" are words; units were taken before.
+    let lower = token.to_lowercase();
+    let ordinal = lower.trim_start_matches(|c: char| c.is_ascii_digit());
+    !matches!(ordinal, "st" | "nd" | "rd" | "th" | "s")
+}
+
+/// Ids compare without case; digit groups also without their separators.
+fn normal_id(id: &str) -> String {
+    if id.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b' ')) { id.replace(['-', ' '], "") } else { id.to_lowercase() }
+}
+
+// --- amounts ---------------------------------------------------------------------------------------------------------
+
+const NUMERAL: &str = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?";
+const MULTIPLIER: &str = "hundred|thousand|million|billion|bn|k|m|w|百万|千万|十亿|百|千|万|亿";
+
+/// Words of a currency and its code.
+const CURRENCIES: &[(&str, &str)] = &[
+    (r"us\$|usd|\$|dollars?|bucks|美元|美金|刀", "usd"),
+    (r"€|eur|euros?|欧元", "eur"),
+    (r"£|gbp|pounds?|英镑", "gbp"),
+    (r"¥|￥|cny|rmb|yuan|人民币|元人民币|元|块钱|块", "cny"),
+    (r"jpy|yen|日元", "jpy"),
+    (r"hk\$|hkd|港币|港元", "hkd"),
+    (r"₹|inr|rupees?|卢比", "inr"),
+    (r"₩|krw|won|韩元", "krw"),
+    (r"chf|francs?|瑞士法郎", "chf"),
+];
+
+/// Units and their common form. Measure words of Chinese count things and have none: "三个" is the number 3.
+const UNITS: &[(&str, &str)] = &[
+    ("%|percent|per cent|个百分点", "%"),
+    ("km/h|公里每小时", "km/h"),
+    ("kilometers?|kilometres?|km|公里|千米", "km"),
+    ("平方米|平米|sqm|square meters?", "m2"),
+    ("meters?|metres?|米", "m"),
+    ("centimeters?|centimetres?|cm|厘米|公分", "cm"),
+    ("millimeters?|millimetres?|mm|毫米", "mm"),
+    ("miles?|英里", "mile"),
+    ("kilograms?|kilos?|kg|公斤|千克", "kg"),
+    ("grams?|克", "g"),
+    ("milligrams?|mg|毫克", "mg"),
+    ("斤", "jin"),
+    ("lbs?|pounds? of weight|磅", "lb"),
+    ("liters?|litres?|升", "l"),
+    ("ml|毫升", "ml"),
+    ("gb/s", "gb/s"),
+    ("mb/s", "mb/s"),
+    ("gbps", "gbps"),
+    ("mbps", "mbps"),
+    ("tb", "tb"),
+    ("gib", "gib"),
+    ("mib", "mib"),
+    ("kib", "kib"),
+    ("gb", "gb"),
+    ("mb", "mb"),
+    ("kb", "kb"),
+    ("bytes?|字节", "byte"),
+    ("ghz", "ghz"),
+    ("mhz", "mhz"),
+    ("hz", "hz"),
+    ("°c|degrees? celsius|摄氏度|度", "°c"),
+    ("°f|degrees? fahrenheit|华氏度", "°f"),
+    ("mph", "mph"),
+    ("kwh|千瓦时|度电", "kwh"),
+    ("kw|千瓦", "kw"),
+    ("px|pixels?|像素", "px"),
+    ("qps|rps|tps", "qps"),
+    ("tokens?", "token"),
+    ("years? old|岁", "year old"),
+];
+
+const MEASURES: &str = "个|位|名|人|次|台|页|件|条|只|张|本|份|套|层|楼|章|节|轮|倍|瓶|杯|盒|箱|袋|支|把|棵|家|间|门|部|辆|架|艘|颗|粒|片|块儿|笔|组|批|项|种|类|步|号线|路车";
+
+/// The alternatives of a table row, each closed by a word boundary where it ends in a letter: "5 kg" but not "5 kgs7",
+/// and no boundary after a Han unit, which any character may follow.
+fn closed(words: &str) -> String {
+    let each = words.split('|').map(|word| {
+        let letter = word.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '?');
+        format!("{word}{}", if letter { r"(?-u:\b)" } else { "" })
+    });
+    each.collect::<Vec<_>>().join("|")
+}
+
+/// A number, its optional multiplier, and one of `words`.
+fn with_unit(words: &str) -> Regex {
+    regex(&format!(r"(?i)({NUMERAL}|[{HAN_DIGITS}]+) ?(?:({MULTIPLIER}) ?)?(?:{})", closed(words)))
+}
+
+static MONEY_BEFORE: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    CURRENCIES
+        .iter()
+        .map(|(words, code)| (regex(&format!(r"(?i)(?:{words}) ?({NUMERAL})(?: ?({}))?", closed(MULTIPLIER))), *code))
+        .collect()
+});
+static MONEY_AFTER: LazyLock<Vec<(Regex, &str)>> =
+    LazyLock::new(|| CURRENCIES.iter().map(|(words, code)| (with_unit(words), *code)).collect());
+static PERCENT_OF: LazyLock<Regex> = LazyLock::new(|| regex(&format!(r"百分之({NUMERAL}|[{HAN_DIGITS}]+)")));
+static QUANTITIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| UNITS.iter().map(|(words, unit)| (with_unit(words), *unit)).collect());
+static SCALED: LazyLock<Regex> = LazyLock::new(|| {
+    regex(&format!(r"(?i)({NUMERAL}) ?({})", closed("hundred|thousand|million|billion|百万|千万|十亿|百|千|万|亿")))
+});
+static MEASURED: LazyLock<Regex> = LazyLock::new(|| regex(&format!(r"(\d+|[{HAN_DIGITS}]+)(?:{MEASURES})")));
+
+fn amounts(text: &str, found: &mut Found) {
+    let with_units = |found: &mut Found, patterns: &[(Regex, &str)]| {
+        for (pattern, unit) in patterns {
+            for c in pattern.captures_iter(text) {
+                let (Some(whole), Some(number)) = (c.get(0), c.get(1)) else { continue };
+                // "一块" is "together", "一度" is "once".
+                if matches!(whole.as_str(), "一块" | "一度" | "千万" | "一刀") {
+                    continue;
+                }
+                if let Some(value) = normal_number(number.as_str(), c.get(2).map_or("", |m| m.as_str())) {
+                    found.add(ValueKind::Amount, whole.range(), format!("{value} {unit}"));
+                }
+            }
+        }
+    };
+    with_units(found, &MONEY_BEFORE);
+    with_units(found, &MONEY_AFTER);
+    for c in PERCENT_OF.captures_iter(text) {
+        if let (Some(whole), Some(value)) = (c.get(0), normal_number(&c[1], "")) {
+            found.add(ValueKind::Amount, whole.range(), format!("{value} %"));
+        }
+    }
+    with_units(found, &QUANTITIES);
+    for c in SCALED.captures_iter(text) {
+        if let (Some(whole), Some(value)) = (c.get(0), normal_number(&c[1], &c[2])) {
+            found.add(ValueKind::Number, whole.range(), value);
+        }
+    }
+    for c in MEASURED.captures_iter(text) {
+        // "一个", "一位" are articles more often than numbers.
+        if let (Some(number), Some(value)) = (c.get(1).filter(|n| n.as_str() != "一"), normal_number(&c[1], "")) {
+            found.add(ValueKind::Number, number.range(), value);
+        }
+    }
+}
+
+// --- names -----------------------------------------------------------------------------------------------------------
+
+/// Capitalised words that are no names: pronouns, and words that open sentences and headings.
+const NOT_NAMES: &str = "I I'm I've I'll I'd A An The This That These Those It Its It's He She We You They My Your Our Their His Her \
+    And Or But So If When While Where What Who Why How Which Because Since After Before Until Unless Although Though As At By For \
+    From In Into Of On Onto Over To Under Up With Without Yes No Not Never Always Please Thanks Thank Ok Okay Hi Hello Hey Dear Sorry \
+    Also Just Then Now Today Tomorrow Yesterday Tonight Maybe Perhaps Can Could Would Should Will Shall May Might Must Do Does Did \
+    Don't Doesn't Didn't Is Are Was Were Be Been Has Have Had Let Let's Get Got Give Go Make Take Use Used Set Add Remove Delete \
+    Update Change Keep Remember Forget Note Send Call Email Reply Answer Write Read Show Tell Ask Book Buy Pay Check Confirm Review \
+    Only Every All Any Some Both Each Most Many Much More Less Few Several Other Another Such There Here One Two Three Four Five \
+    Six Seven Eight Nine Ten First Second Third Last Next Previous User Users Good Great Bad New Old Big Small High Low True False \
+    Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May June July August September October \
+    November December TODO FYI ASAP OK PS NB AM PM";
+static NOT_NAME: LazyLock<HashSet<&'static str>> = LazyLock::new(|| NOT_NAMES.split_whitespace().collect());
+
+/// A capitalised word or an acronym; apostrophes and hyphens inside.
+static CAPITALISED: LazyLock<Regex> = LazyLock::new(|| regex(r"\p{Lu}[\p{Latin}\d]*(?:['&-]\p{Lu}?[\p{Latin}\d]+)*|\p{Ll}+\p{Lu}[\p{Latin}\d]*"));
+static TITLED: LazyLock<Regex> = LazyLock::new(|| regex("《([^》\n]{1,60})》"));
+/// What stands before a Chinese personal name.
+static HAN_NAME_CUE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?:我叫|名叫|叫做|名字是|姓名[是:]|同事|老板|领导|经理|客户|老婆|老公|妻子|丈夫|儿子|女儿|朋友|室友|哥哥|姐姐|弟弟|妹妹|负责人是?|联系人是?|对接人是?)(?<name>\p{Han}{2,3})")
+});
+/// What stands after one.
+static HAN_NAME_TITLE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?<name>\p{Han}{1,3}?)(?:先生|女士|小姐|老师|医生|经理|总监|教授|主任|律师|师傅)"));
+const SURNAMES: &str = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林高罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾夏韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤";
+
+fn names(text: &str, found: &mut Found) {
+    for m in TITLED.captures_iter(text).filter_map(|c| c.get(1)) {
+        found.add(ValueKind::Name, m.range(), normal(m.as_str()));
+    }
+    for sentence in sentence_spans(text) {
+        latin_names(text, sentence, found);
+    }
+    for m in HAN_NAME_CUE.captures_iter(text).chain(HAN_NAME_TITLE.captures_iter(text)).filter_map(|c| c.name("name")) {
+        if let Some(span) = personal_name(m.as_str(), m.start()) {
+            found.add(ValueKind::Name, span.clone(), text[span].to_owned());
+        }
+    }
+    // Places, organisations and other proper names that the dictionary tags as such.
+    let mut at = 0;
+    for token in jieba().tag(text, false) {
+        let span = at..at + token.word.len();
+        at = span.end;
+        if token.word.chars().count() >= 2 && token.word.chars().all(is_han) && matches!(token.tag, "ns" | "nt" | "nrt") {
+            found.add(ValueKind::Name, span, token.word.to_owned());
+        }
+    }
+}
+
+/// The part of a Han run that reads as a personal name: a surname and one or two characters that form no common word.
+fn personal_name(run: &str, start: usize) -> Option<Range<usize>> {
+    let from = run.find(|c| SURNAMES.contains(c))?;
+    let name: String = run[from..].chars().take(3).collect();
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() < 2 {
+        return None;
+    }
+    // Two-character words of the dictionary that are no names ("高兴", "方便") are no names here.
+    let two: String = letters[..2].iter().collect();
+    let common = |word: &str| jieba().has_word(word) && !matches!(jieba().tag(word, false).first().map(|t| t.tag), Some("nr" | "nrfg" | "nrt"));
+    if common(&two) || common(&name) {
+        return None;
+    }
+    Some(start + from..start + from + name.len())
+}
+
+fn latin_names(text: &str, sentence: Range<usize>, found: &mut Found) {
+    let words: Vec<Range<usize>> = CAPITALISED
+        .find_iter(&text[sentence.clone()])
+        .map(|m| sentence.start + m.start()..sentence.start + m.end())
+        .filter(|span| {
+            let before = text[..span.start].chars().next_back();
+            let after = text[span.end..].chars().next();
+            !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '@' | '\'')) && !after.is_some_and(|c| c == '_')
+        })
+        .collect();
+    let mut i = 0;
+    while let Some(word) = words.get(i) {
+        // A run of capitalised words with single spaces (or "of", "&") between is one name.
+        let mut last = i;
+        while let Some(next) = words.get(last + 1)
+            && matches!(&text[words[last].end..next.start], " " | " & " | " of " | " de " | " van ")
+            && is_name_word(&text[next.clone()])
+        {
+            last += 1;
+        }
+        let opens = text[sentence.start..word.start].chars().all(|c| !c.is_alphanumeric());
+        let is_first_word = opens && !is_name_word(&text[word.clone()]);
+        let first = if is_first_word || opens && is_plain(&text[word.clone()]) && !followed_by_name_verb(text, words[last].end) && last == i { i + 1 } else { i };
+        if first <= last && is_name_word(&text[words[first].clone()]) {
+            let span = words[first].start..words[last].end;
+            let name = text[span.clone()].trim_end_matches("'s");
+            found.add(ValueKind::Name, span.start..span.start + name.len(), name.to_lowercase());
+        }
+        i = last + 1;
+    }
+}
+
+fn is_name_word(word: &str) -> bool {
+    !NOT_NAME.contains(word.trim_end_matches("'s")) && (word.len() > 1 || word == "X")
+}
+
+/// Only its first letter is upper case, as any word that opens a sentence.
+fn is_plain(word: &str) -> bool {
+    word.chars().skip(1).all(|c| !c.is_uppercase())
+}
+
+/// A word that opens a sentence is a name when a third person's verb follows, and the word is no plural or gerund.
+fn followed_by_name_verb(text: &str, at: usize) -> bool {
+    static VERB: LazyLock<Regex> = LazyLock::new(|| {
+        regex(r"^(?:'s (?:\p{Ll}+)| (?:is|was|has|likes|loves|wants|works|lives|said|says|told|asked|prefers|needs|called|joined|left|manages|leads|owns|moved|married|will|and \p{Lu}))(?-u:\b)")
+    });
+    let word = text[..at].rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    VERB.is_match(&text[at..]) && !word.ends_with("ing") && !word.ends_with("thing") && !word.ends_with("body") && !word.ends_with("one")
+        && !COMMON_OPENERS.contains(&word)
+}
+
+/// Common nouns that open sentences about things: "Lunch is at noon", "Coffee was cold".
+const COMMON_OPENERS: &[&str] = &[
+    "Lunch", "Dinner", "Breakfast", "Coffee", "Tea", "Food", "Work", "Time", "Money", "Weather", "Traffic", "Parking", "Access", "Budget", "Deadline",
+    "Timeout", "Language", "Email", "Phone", "Payment", "Shipping", "Delivery", "Rent", "Home", "Office", "School", "Service", "Support", "Sleep", "Music",
+    "Server", "Database", "Code", "Data", "Access", "Password", "Everything", "Nothing", "Someone", "Nobody", "Everyone", "Life", "Water", "Rice", "Spicy",
+    "Meat", "Fish", "Beef", "Pork", "Milk", "Production", "Staging", "Development", "Travel", "Privacy", "Security", "Health", "Sport", "English", "Default",
+];
+
+// --- collection ------------------------------------------------------------------------------------------------------
+
+/// Finds so far; an earlier one wins where spans overlap.
+struct Found {
+    taken: Vec<(Range<usize>, ValueKind, String)>,
+}
+
+impl Found {
+    fn add(&mut self, kind: ValueKind, span: Range<usize>, normal: String) {
+        let overlaps = self.taken.iter().any(|(other, _, _)| other.start < span.end && span.start < other.end);
+        if !span.is_empty() && !overlaps {
+            self.taken.push((span, kind, normal));
+        }
+    }
+
+    fn into_values(mut self, cleaned: &Cleaned, original: &str) -> Vec<ProtectedValue> {
+        self.taken.sort_by_key(|(span, _, _)| span.start);
+        self.taken
+            .into_iter()
+            .map(|(span, kind, normal)| {
+                let span = cleaned.original(span);
+                ProtectedValue { kind, text: original[span.clone()].to_owned(), normal, start: span.start, end: span.end }
+            })
+            .collect()
+    }
+}
