@@ -116,7 +116,7 @@ pub enum State {
 pub struct Verdict {
     /// State of the record afterwards.
     pub state: State,
-    /// Rule id: `NEW` where nothing stood in the way.
+    /// Rule id; G2 for what waits though nothing else holds the slot. Rule K3 shows as K2: the model knows no `confirmed`.
     pub rule: &'static str,
 }
 
@@ -166,7 +166,8 @@ impl ReferenceStore {
 
     /// Takes a statement in, in order of arrival.
     pub fn state(&mut self, slot: &Slot, statement: &Statement) -> Verdict {
-        if statement.rank == Rank::System && !self.user_authority.contains(&slot.key) {
+        // A system takes the key over with its first write, unless the registry leaves the key to the user.
+        if statement.rank == Rank::System && statement.passes && !self.user_authority.contains(&slot.key) {
             self.system_owned.insert((slot.owner.clone(), slot.key.clone()));
         }
         match self.twin(slot, statement) {
@@ -206,7 +207,7 @@ impl ReferenceStore {
         }
         let before = self.records[index].before_deletion;
         self.records[index].state = before;
-        Some(if before == State::Active { self.activate(index, None) } else { Verdict { state: before, rule: "NEW" } })
+        Some(if before == State::Active { self.activate(index, None) } else { Verdict { state: before, rule: "E1" } })
     }
 
     /// The value that holds in a single slot.
@@ -334,52 +335,63 @@ impl ReferenceStore {
             }
             return Verdict { state: State::Disputed, rule: "K4" };
         }
-        Verdict { state: State::Candidate, rule: "NEW" }
+        let rule = match (slot.tier, slot.is_single()) {
+            (Tier::Event, _) => "G2",
+            (Tier::Stable | Tier::Temporary, false) => "K11",
+            (Tier::Stable | Tier::Temporary, true) if self.active(&slot).is_some() => "K2",
+            (Tier::Stable | Tier::Temporary, true) => "G2",
+        };
+        Verdict { state: State::Candidate, rule }
     }
 
-    /// A move into ACTIVE: the conflict rules, rank before time.
+    /// A move into ACTIVE: the conflict rules.
     fn activate(&mut self, index: usize, replaces: Option<&str>) -> Verdict {
         let slot = self.records[index].slot.clone();
-        let rival = self.records.iter().enumerate().position(|(i, r)| {
-            let corrected = slot.tier != Tier::Event && replaces == Some(r.value.as_str());
-            i != index && r.slot == slot && r.state == State::Active && (slot.is_single() || corrected)
-        });
-        let (state, rule) = match rival {
-            None => (
-                State::Active,
-                if slot.is_single() {
-                    "NEW"
-                } else if slot.tier == Tier::Event {
-                    "K6"
-                } else {
-                    "K11"
-                },
-            ),
-            Some(rival) if self.weight(index) < self.weight(rival) => (State::Candidate, "K2"),
-            Some(rival) if self.records[index].said() < self.records[rival].said() => (State::Superseded, "K5"),
-            Some(rival) => {
-                self.records[rival].state = State::Superseded;
-                (State::Active, "K1")
-            }
+        let verdict = if slot.tier == Tier::Event {
+            Verdict { state: State::Active, rule: "K6" }
+        } else if slot.is_single() {
+            self.contend(&slot, index)
+        } else {
+            self.join_set(&slot, index, replaces);
+            Verdict { state: State::Active, rule: "K11" }
         };
-        self.records[index].state = state;
-        self.relink(&slot, index, rival);
-        Verdict { state, rule }
+        self.records[index].state = verdict.state;
+        if slot.is_single() {
+            self.relink(&slot);
+        }
+        verdict
     }
 
-    /// Renews the links of the chain: in a single slot each SUPERSEDED record leads to the next one by time; in a set the
-    /// corrected value leads to its correction.
-    fn relink(&mut self, slot: &Slot, index: usize, rival: Option<usize>) {
-        if !slot.is_single() {
-            if let Some(rival) = rival {
-                let (old, new) =
-                    if self.records[index].state == State::Superseded { (index, rival) } else { (rival, index) };
-                if self.records[old].state == State::Superseded {
-                    self.records[old].superseded_by = Some(new);
-                }
-            }
-            return;
+    /// K1, K2, K5: against the value that holds, rank before time.
+    fn contend(&mut self, slot: &Slot, index: usize) -> Verdict {
+        let holder = (0..self.records.len())
+            .find(|i| *i != index && self.records[*i].slot == *slot && self.records[*i].state == State::Active);
+        let Some(holder) = holder else { return Verdict { state: State::Active, rule: "K1" } };
+        if self.weight(index) < self.weight(holder) {
+            return Verdict { state: State::Candidate, rule: "K2" };
         }
+        if self.records[index].said() < self.records[holder].said() {
+            return Verdict { state: State::Superseded, rule: "K5" };
+        }
+        self.records[holder].state = State::Superseded;
+        Verdict { state: State::Active, rule: "K1" }
+    }
+
+    /// K11: side by side; a correction ends the value it names, unless that has a stronger source or was said since.
+    fn join_set(&mut self, slot: &Slot, index: usize, replaces: Option<&str>) {
+        let named = self.find(slot, |r| r.state == State::Active && replaces == Some(r.value.as_str()));
+        if let Some(named) = named
+            && named != index
+            && self.weight(index) >= self.weight(named)
+            && self.records[index].said() >= self.records[named].said()
+        {
+            self.records[named].state = State::Superseded;
+            self.records[named].superseded_by = Some(index);
+        }
+    }
+
+    /// Renews the links of a single slot's chain: each SUPERSEDED record leads to the next one by time.
+    fn relink(&mut self, slot: &Slot) {
         let mut chain: Vec<usize> = (0..self.records.len()).filter(|i| self.records[*i].slot == *slot).collect();
         // A successor that was forgotten still is one.
         chain.retain(|i| match self.records[*i].state {
@@ -389,15 +401,9 @@ impl ReferenceStore {
         });
         // What holds comes last, whatever was said after it and then forgotten.
         chain.sort_by_key(|i| (self.records[*i].state == State::Active, self.records[*i].said(), *i));
-        for pair in chain.windows(2) {
-            if self.records[pair[0]].state == State::Superseded {
-                self.records[pair[0]].superseded_by = Some(pair[1]);
-            }
-        }
-        for i in chain {
-            if self.records[i].state != State::Superseded {
-                self.records[i].superseded_by = None;
-            }
+        for (position, i) in chain.iter().enumerate() {
+            let superseded = self.records[*i].state == State::Superseded;
+            self.records[*i].superseded_by = if superseded { chain.get(position + 1).copied() } else { None };
         }
     }
 
@@ -440,7 +446,7 @@ mod tests {
     #[test]
     fn k1_newer_supersedes_and_nothing_is_lost() {
         let mut store = ReferenceStore::default();
-        assert_eq!(store.state(&city(), &user(1, "Shanghai")), Verdict { state: State::Active, rule: "NEW" });
+        assert_eq!(store.state(&city(), &user(1, "Shanghai")), Verdict { state: State::Active, rule: "K1" });
         assert_eq!(store.state(&city(), &user(2, "Hangzhou")), Verdict { state: State::Active, rule: "K1" });
         assert_eq!(store.active(&city()), Some("Hangzhou"));
         store.state(&city(), &user(3, "Shanghai"));
@@ -505,7 +511,7 @@ mod tests {
         let allergy = Slot::new("t1/u1", "allergy[]", Tier::Stable);
         store.state(&allergy, &user(1, "peanut"));
         assert_eq!(store.state(&allergy, &user(2, "shrimp")).rule, "K11");
-        assert_eq!(store.state(&allergy, &user(3, "crab").replacing("shrimp")).rule, "K1");
+        assert_eq!(store.state(&allergy, &user(3, "crab").replacing("shrimp")).rule, "K11");
         assert_eq!(store.all_active(&allergy), ["peanut", "crab"]);
         let trip = Slot::new("t1/u1", "trip", Tier::Event);
         for (time, value) in [(1, "Rome"), (2, "Rome"), (2, "Rome")] {
@@ -605,6 +611,173 @@ mod tests {
                 if let Err(broken) = store.check() {
                     panic!("seed {seed}: {broken} after {steps:#?}");
                 }
+            }
+        }
+    }
+}
+
+/// The model and the service's own decision were written apart from each other; here they meet.
+#[cfg(test)]
+mod against_the_policy {
+    use super::*;
+    use strata_core::policy::conflict::{
+        Decision, Incoming, Inferred, Link, Moment, SlotFacts, decide, owned_by_system,
+    };
+    use strata_core::policy::gate::Standing;
+    use strata_core::record::{Source, Status, Tier as CoreTier};
+    use strata_core::{FactKey, MemoryId, Timestamp};
+
+    /// A slot under `decide`, with its rulings carried out.
+    #[derive(Default)]
+    struct Slots {
+        facts: SlotFacts,
+        waiting: Vec<String>,
+    }
+
+    impl Slots {
+        fn state(&mut self, n: u128, key: &FactKey, statement: &Statement) -> (State, &'static str) {
+            let source = match statement.rank {
+                Rank::Inference => Source::ModelInference,
+                Rank::Observation => Source::Observation,
+                Rank::System => Source::AuthoritativeSystem,
+                Rank::User if statement.replaces.is_some() => Source::UserCorrection,
+                Rank::User => Source::UserStatement,
+            };
+            let moment =
+                Moment { time: Timestamp(statement.said.0), turn: Some(("s".into(), statement.said.1 as u32)) };
+            let incoming = Incoming {
+                standing: if statement.passes { Standing::Active } else { Standing::Candidate },
+                source,
+                key: Some(key),
+                is_set: key.is_set(),
+                tier: CoreTier::Stable,
+                slot_value: &statement.value,
+                quote_normal: statement.replaces.as_deref().unwrap_or_default(),
+                moment: moment.clone(),
+                valid_from: None,
+                valid_to: None,
+                user_authority: false,
+                now: Timestamp(1_000),
+            };
+            let ruling = decide(&incoming, &self.facts);
+            self.facts.system_owned = owned_by_system(&incoming, &self.facts);
+            let memory_id = MemoryId(uuid::Uuid::from_u128(n));
+            let mut link = Link {
+                memory_id,
+                status: Status::Active,
+                source,
+                confirmed: false,
+                moment,
+                create_time: Timestamp(1_000),
+                valid_from: None,
+                valid_to: None,
+                slot_value: statement.value.clone(),
+                superseded_by: None,
+            };
+            let inferred = |status| Inferred { memory_id, status, slot_value: statement.value.clone() };
+            let state = match ruling.decision {
+                Decision::Active { supersede, close, .. } => {
+                    assert!(close.is_empty(), "nothing here has a valid time");
+                    for old in self.facts.chain.iter_mut().filter(|old| supersede.contains(&old.memory_id)) {
+                        old.status = Status::Superseded;
+                        old.superseded_by = Some(memory_id);
+                    }
+                    self.facts.chain.push(link);
+                    State::Active
+                }
+                Decision::History { after, before } => {
+                    link.status = Status::Superseded;
+                    link.superseded_by = Some(before);
+                    for old in self.facts.chain.iter_mut().filter(|old| Some(old.memory_id) == after) {
+                        old.superseded_by = Some(memory_id);
+                    }
+                    self.facts.chain.push(link);
+                    State::Superseded
+                }
+                Decision::Candidate { .. } => {
+                    if statement.rank == Rank::Inference {
+                        self.facts.inferred.push(inferred(Status::Candidate));
+                    } else {
+                        self.waiting.push(statement.value.clone());
+                    }
+                    State::Candidate
+                }
+                Decision::Disputed { with, .. } => {
+                    for other in self.facts.inferred.iter_mut().filter(|other| with.contains(&other.memory_id)) {
+                        other.status = Status::Disputed;
+                    }
+                    self.facts.inferred.push(inferred(Status::Disputed));
+                    State::Disputed
+                }
+            };
+            (state, if ruling.rule == "K3" { "K2" } else { ruling.rule })
+        }
+
+        fn active(&self) -> Vec<&str> {
+            let mut active: Vec<&Link> = self.facts.chain.iter().filter(|link| link.status == Status::Active).collect();
+            active.sort_by_key(|link| link.moment.time);
+            active.into_iter().map(|link| link.slot_value.as_str()).collect()
+        }
+
+        /// From the one that nothing precedes, along the links.
+        fn chain(&self) -> Vec<&str> {
+            let chain = &self.facts.chain;
+            let begins = |link: &&Link| !chain.iter().any(|other| other.superseded_by == Some(link.memory_id));
+            let mut next = chain.iter().find(begins);
+            let mut values = Vec::new();
+            while let Some(link) = next {
+                values.push(link.slot_value.as_str());
+                next = chain.iter().find(|other| Some(other.memory_id) == link.superseded_by);
+            }
+            values
+        }
+
+        fn candidates(&self) -> Vec<(&str, State)> {
+            let state = |status| if status == Status::Disputed { State::Disputed } else { State::Candidate };
+            let inferred = self.facts.inferred.iter().map(|i| (i.slot_value.as_str(), state(i.status)));
+            let mut all: Vec<_> = inferred.chain(self.waiting.iter().map(|v| (v.as_str(), State::Candidate))).collect();
+            all.sort_unstable();
+            all
+        }
+    }
+
+    #[test]
+    fn k1_k2_k4_k5_k11_model_and_policy_agree_on_random_statements() {
+        for seed in 1..3_000_u64 {
+            let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut draw = |below: u64| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random % below
+            };
+            let name = if seed % 4 == 0 { "allergy[]" } else { "profile.city" };
+            let (key, slot) = (FactKey::new(name).expect("a key"), Slot::new("t1/u1", name, Tier::Stable));
+            let (mut model, mut policy) = (ReferenceStore::default(), Slots::default());
+            // Times apart: at one time the order of turns of different sessions is open.
+            let mut times: Vec<i64> = (1..=12).collect();
+            let mut said: Vec<(Statement, String)> = Vec::new();
+            for n in 0..12_u128 {
+                let time = times.swap_remove(draw(times.len() as u64) as usize);
+                let rank = [Rank::Inference, Rank::Observation, Rank::System, Rank::User, Rank::User][draw(5) as usize];
+                // Every value is new: the same one again is rule G10, which is not decided there.
+                let mut statement = Statement::user((time, 1), &format!("v{n:02}")).from_rank(rank);
+                // A late correction is the model's own reading, so corrections come in order here.
+                let spoken = said.iter().filter(|(s, _)| s.said.0 < time).count();
+                if slot.key.ends_with("[]") && rank == Rank::User && spoken > 0 && draw(2) == 0 {
+                    statement =
+                        statement.replacing(&said.iter().find(|(s, _)| s.said.0 < time).expect("one").0.value.clone());
+                }
+                let verdict = model.state(&slot, &statement);
+                let ruling = policy.state(n, &key, &statement);
+                said.push((statement, format!("{verdict:?}")));
+                assert_eq!((verdict.state, verdict.rule), ruling, "seed {seed}: {said:#?}");
+                assert_eq!(model.all_active(&slot), policy.active(), "seed {seed}: {said:#?}");
+                assert_eq!(model.candidates(&slot), policy.candidates(), "seed {seed}: {said:#?}");
+                if slot.is_single() {
+                    assert_eq!(model.chain(&slot), policy.chain(), "seed {seed}: {said:#?}");
+                }
+                model.check().expect("consistent");
             }
         }
     }
