@@ -1,0 +1,131 @@
+//! The ledger store: claims and marks per user, and the promotion journal. It knows nothing of the rules: a step of
+//! `strata_core::policy::ownership` or `promotion` is loaded, decided and swapped in against what was loaded, so both
+//! stores follow the same rules by construction.
+//!
+//! ```text
+//!   Redis      strata:{user}:ledger            one hash per user     k:<key> -> KeyState, s:<scope> -> keys claimed there
+//!              strata:{user}:promotion:<id>    one hash per entry    revision, entry
+//!              strata:promotions:open          sorted set            entries a router has still to look at
+//!   embedded   ledger_fields, promotions       the same, in SQLite
+//! ```
+
+pub mod embedded;
+pub mod redis;
+
+use async_trait::async_trait;
+use std::fmt::Debug;
+use strata_core::{Fault, Timestamp};
+
+/// Fields of one user's hash: more than every board and session of a user can claim at once.
+pub const MAX_FIELDS: usize = 16_384;
+/// Entries of the journal that one look returns.
+pub const OPEN_PAGE: usize = 256;
+
+/// One field to swap: it is changed only if it still holds `old`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Name.
+    pub field: String,
+    /// What was read; `None` when it was absent.
+    pub old: Option<String>,
+    /// What to write; `None` removes it.
+    pub new: Option<String>,
+}
+
+/// What became of a swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// All changes were made.
+    Done,
+    /// Another router was faster with one of the fields: nothing was changed.
+    Lost,
+    /// The user's hash has [`MAX_FIELDS`]: nothing was changed.
+    Full,
+}
+
+/// One entry of the journal as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalRow {
+    /// Revision of the entry.
+    pub revision: u64,
+    /// The entry, encoded.
+    pub entry: String,
+}
+
+/// Name of an open entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpenEntry {
+    /// User key (`Owner::user_key`).
+    pub user: String,
+    /// Promotion id.
+    pub promotion_id: String,
+}
+
+/// Where claims, marks and the journal live. `user` is always `Owner::user_key`; times are the caller's clock.
+#[async_trait]
+pub trait Ledger: Send + Sync + Debug {
+    /// Values of fields, in the order asked for.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn read(&self, user: &str, fields: &[String], now: Timestamp) -> Result<Vec<Option<String>>, Fault>;
+
+    /// Makes all changes or none. What is written is kept until `keep_until` at least.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_FULL`.
+    async fn swap(&self, user: &str, changes: &[Change], now: Timestamp, keep_until: Timestamp) -> Result<Swap, Fault>;
+
+    /// One entry of the journal.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn journal_read(&self, user: &str, promotion_id: &str, now: Timestamp) -> Result<Option<JournalRow>, Fault>;
+
+    /// Writes an entry if the journal still holds `expected` (`None`: no such entry); false when it does not. While
+    /// `open`, [`Ledger::journal_open`] lists it.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_FULL`.
+    #[expect(clippy::too_many_arguments, reason = "one row, written as a whole")]
+    async fn journal_write(
+        &self,
+        user: &str,
+        promotion_id: &str,
+        expected: Option<u64>,
+        row: &JournalRow,
+        open: bool,
+        now: Timestamp,
+        keep_until: Timestamp,
+    ) -> Result<bool, Fault>;
+
+    /// Open entries that were not written since `before`, oldest first, at most [`OPEN_PAGE`].
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn journal_open(&self, before: Timestamp, now: Timestamp) -> Result<Vec<OpenEntry>, Fault>;
+
+    /// Takes a name off the list of open entries: its entry is closed or gone.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault>;
+
+    /// Removes what is past its time, where the store does not do so by itself.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn sweep(&self, now: Timestamp) -> Result<(), Fault>;
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn ping(&self) -> Result<(), Fault>;
+
+    /// `redis` or `embedded`.
+    fn name(&self) -> &'static str;
+
+    /// Ends the store's own threads.
+    async fn close(&self);
+}
