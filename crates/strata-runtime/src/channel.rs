@@ -164,13 +164,18 @@ fn over(channel: Channel) -> RpcChannel {
     BoxCloneSyncService::new(channel.map_err(|error| transport_status(error.into())))
 }
 
-/// The status of a call that the transport could not carry: the status inside the error if there is one (a cancelled or
-/// expired call), else `UNAVAILABLE`, never "unknown", so that a caller knows that a retry may help.
+/// The status of a call that the transport could not carry: the status inside the error if there is one,
+/// `DEADLINE_EXCEEDED` when its time was over, else `UNAVAILABLE`, never "unknown", so that a caller knows that a retry
+/// may help.
 pub(crate) fn transport_status(error: BoxError) -> Status {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*error);
     while let Some(inner) = cause {
         if let Some(status) = inner.downcast_ref::<Status>() {
             return status.clone();
+        }
+        if inner.is::<tonic::TimeoutExpired>() {
+            // tonic's own client keeps the deadline too, and would call it CANCELLED.
+            return crate::layer::status(crate::layer::deadline::exceeded());
         }
         cause = inner.source();
     }

@@ -93,33 +93,36 @@ impl<P: figment::Provider> figment::Provider for Named<P> {
 
 fn problem(error: figment::Error) -> ConfigProblem {
     let source = error.metadata.as_ref().map(|metadata| metadata.name.to_string()).unwrap_or_default();
-    let mut field = error.path.join(".");
+    let mut path = error.path.clone();
+    if let Some(name) = unnamed(&error.kind)
+        && path.last().is_none_or(|last| last != name)
+    {
+        path.push(name.into());
+    }
     let message = match &error.kind {
         Kind::InvalidType(actual, expected) => format!("is {}, must be {expected}", kind_of(actual)),
         Kind::InvalidValue(_, expected) => format!("must be {expected}"),
         Kind::InvalidLength(_, expected) => format!("must have {expected}"),
         Kind::UnknownVariant(_, expected) => format!("must be one of {}", expected.join(", ")),
-        Kind::UnknownField(name, expected) => {
-            if !field.is_empty() {
-                field.push('.');
-            }
-            field.push_str(name);
-            format!("there is no such field; there are {}", expected.join(", "))
-        }
-        Kind::MissingField(name) => {
-            if !field.is_empty() {
-                field.push('.');
-            }
-            field.push_str(name);
-            "is required".into()
-        }
+        Kind::UnknownField(_, expected) => format!("there is no such field; there are {}", expected.join(", ")),
+        Kind::MissingField(_) => "is required".into(),
         Kind::DuplicateField(_) => "is there twice".into(),
         Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => "is out of range".into(),
         Kind::Unsupported(_) | Kind::UnsupportedKey(_, _) => "cannot be of this type".into(),
         // The TOML parser's text (it names line and column, and may quote the line), or a validator's own.
         Kind::Message(text) => text.lines().next().unwrap_or_default().to_owned(),
     };
-    ConfigProblem { field, source, message }
+    ConfigProblem { field: path.join("."), source, message }
+}
+
+/// The field that an error is about beside its path.
+fn unnamed(kind: &Kind) -> Option<&str> {
+    match kind {
+        Kind::UnknownField(name, _) => Some(name),
+        Kind::MissingField(name) => Some(name),
+        Kind::Message(_) | Kind::InvalidType(..) | Kind::InvalidValue(..) | Kind::InvalidLength(..) | Kind::UnknownVariant(..)
+        | Kind::DuplicateField(_) | Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) | Kind::Unsupported(_) | Kind::UnsupportedKey(..) => None,
+    }
 }
 
 const fn kind_of(actual: &Actual) -> &'static str {
@@ -187,4 +190,192 @@ pub fn watch(path: &Path, changed: impl Fn() + Send + 'static) -> Result<Watch, 
 
 fn digest(path: &Path) -> Option<blake3::Hash> {
     std::fs::read(path).ok().map(|bytes| blake3::hash(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use strata_testkit::eventually;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Config {
+        listen: String,
+        longterm: Longterm,
+        password: secrecy_like::Secret,
+    }
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct Longterm {
+        readers: u8,
+        path: Option<String>,
+    }
+
+    mod secrecy_like {
+        #[derive(Debug, Default, PartialEq, serde::Deserialize)]
+        pub struct Secret(pub u64);
+    }
+
+    impl Default for Config {
+        fn default() -> Self {
+            Self { listen: "127.0.0.1:0".into(), longterm: Longterm::default(), password: secrecy_like::Secret(0) }
+        }
+    }
+
+    impl Default for Longterm {
+        fn default() -> Self {
+            Self { readers: 4, path: None }
+        }
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(file.path(), text).expect("write");
+        file
+    }
+
+    #[test]
+    #[expect(clippy::result_large_err, reason = "figment's jail asks for its error type")]
+    fn file_then_environment_then_command_line() {
+        figment::Jail::expect_with(|jail| {
+            jail.create_file("strata.toml", "listen = '1.1.1.1:1'\n[longterm]\nreaders = 1\npath = '/data'\n")?;
+            jail.set_env("STRATA_LONGTERM__READERS", "2");
+            jail.set_env("STRATA_LISTEN", "2.2.2.2:2");
+            jail.set_env("STRATA_CONFIG", "strata.toml");
+            // What Kubernetes sets when a service is named strata-router.
+            for (name, value) in [
+                ("STRATA_ROUTER_SERVICE_HOST", "10.0.0.1"),
+                ("STRATA_ROUTER_SERVICE_PORT", "7700"),
+                ("STRATA_ROUTER_SERVICE_PORT_GRPC", "7700"),
+                ("STRATA_ROUTER_PORT", "tcp://10.0.0.1:7700"),
+                ("STRATA_ROUTER_PORT_7700_TCP_ADDR", "10.0.0.1"),
+            ] {
+                jail.set_env(name, value);
+            }
+            let overrides = [("longterm.readers".to_owned(), "3".to_owned())];
+            let config: Config = load(Some(Path::new("strata.toml")), ENV_PREFIX, &overrides).expect("loads");
+            assert_eq!(config.longterm, Longterm { readers: 3, path: Some("/data".into()) });
+            assert_eq!(config.listen, "2.2.2.2:2");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_problem_names_field_and_source_and_not_the_value() {
+        let of = |text: &str| {
+            let file = file(text);
+            let problem = load::<Config>(Some(file.path()), "STRATA_NONE_", &[]).expect_err(text);
+            assert_eq!(problem.source, file.path().display().to_string(), "{problem}");
+            assert!(!problem.to_string().contains("hunter2"), "{problem}");
+            problem
+        };
+        assert_eq!(of("[longterm]\nreaders = 'hunter2'").field, "longterm.readers");
+        assert_eq!(of("[longterm]\nreaders = 300").field, "longterm.readers");
+        assert_eq!(of("password = 'hunter2'").field, "password");
+        let unknown = of("[longterm]\nreader = 1");
+        assert_eq!(unknown.field, "longterm.reader");
+        assert!(unknown.message.contains("readers"), "it says what there is: {unknown}");
+        of("password = 'hunter2");
+        of("hunter2");
+        let overrides = [("longterm.readers".to_owned(), "many".to_owned())];
+        let problem = load::<Config>(None, "STRATA_NONE_", &overrides).expect_err("override");
+        assert_eq!((problem.field.as_str(), problem.source.as_str()), ("longterm.readers", "command line"));
+        let absent = load::<Config>(Some(Path::new("/nonexistent/strata.toml")), "STRATA_NONE_", &[]).expect_err("absent");
+        assert!(absent.source.contains("nonexistent"));
+    }
+
+    #[test]
+    fn a_missing_field_is_named_with_its_path() {
+        #[derive(Debug, Deserialize)]
+        struct Outer {
+            #[expect(dead_code, reason = "read by serde alone")]
+            inner: Inner,
+        }
+        #[derive(Debug, Deserialize)]
+        struct Inner {
+            #[expect(dead_code, reason = "read by serde alone")]
+            url: String,
+        }
+        for (text, field) in [("", "inner"), ("[inner]\nother = 1", "inner.url")] {
+            let problem = load::<Outer>(Some(file(text).path()), "STRATA_NONE_", &[]).expect_err(text);
+            assert_eq!((problem.field.as_str(), problem.message.as_str()), (field, "is required"));
+        }
+    }
+
+    #[test]
+    fn only_service_links_are_skipped() {
+        for link in ["ROUTER_SERVICE_HOST", "ROUTER_SERVICE_PORT", "ROUTER_PORT", "ROUTER_PORT_7700_TCP", "ROUTER_PORT_7700_TCP_PROTO"] {
+            assert!(is_service_link(link), "{link}");
+        }
+        for ours in ["LISTEN", "LONGTERM__READERS", "ROUTER__PORT", "ROUTER__SERVICE_HOST", "PORTS"] {
+            assert!(!is_service_link(ours), "{ours}");
+        }
+    }
+
+    fn counted(path: &Path) -> (Watch, Arc<AtomicUsize>) {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&calls);
+        let watch = watch(path, move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        (watch.expect("watch"), calls)
+    }
+
+    async fn reaches(calls: &AtomicUsize, n: usize) {
+        eventually(Duration::from_secs(10), || async { calls.load(Ordering::SeqCst) >= n }).await;
+    }
+
+    #[tokio::test]
+    async fn a_file_replaced_by_rename_is_seen_once_and_the_same_content_not_at_all() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("strata.toml");
+        std::fs::write(&path, "a = 1").expect("write");
+        let (_watch, calls) = counted(&path);
+        let replace = |text: &str| {
+            let next = folder.path().join("next");
+            std::fs::write(&next, text).expect("write");
+            std::fs::rename(&next, &path).expect("rename");
+        };
+        replace("a = 2");
+        reaches(&calls, 1).await;
+        replace("a = 2");
+        std::fs::write(folder.path().join("other"), "noise").expect("write");
+        replace("a = 3");
+        reaches(&calls, 2).await;
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "the same content is no change");
+    }
+
+    #[tokio::test]
+    async fn a_kubernetes_mount_is_seen_when_its_symlink_is_swapped() {
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |name: &str| folder.path().join(name);
+        let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, at(from)).expect("symlink");
+        for (version, text) in [("..1", "a = 1"), ("..2", "a = 2")] {
+            std::fs::create_dir(at(version)).expect("folder");
+            std::fs::write(at(version).join("strata.toml"), text).expect("write");
+        }
+        link("..1", "..data");
+        link("..data/strata.toml", "strata.toml");
+        let (_watch, calls) = counted(&at("strata.toml"));
+        link("..2", "..data_tmp");
+        std::fs::rename(at("..data_tmp"), at("..data")).expect("swap");
+        reaches(&calls, 1).await;
+        assert_eq!(std::fs::read_to_string(at("strata.toml")).expect("read"), "a = 2");
+    }
+
+    #[tokio::test]
+    async fn the_callback_runs_no_more_when_the_watch_is_dropped() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("strata.toml");
+        std::fs::write(&path, "a = 1").expect("write");
+        let owner = Arc::new(());
+        let held = Arc::clone(&owner);
+        let watch = watch(&path, move || drop(Arc::clone(&held))).expect("watch");
+        drop(watch);
+        eventually(Duration::from_secs(10), || async { Arc::strong_count(&owner) == 1 }).await;
+    }
 }

@@ -62,9 +62,9 @@ where
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn stops_at_success_at_a_final_error_and_at_the_limit() {
-        let policy = Backoff { attempts: 4, ..Backoff::default() };
+        let policy = Backoff { attempts: 4, base: Duration::from_micros(10), max: Duration::from_micros(50) };
         for (good_at, fatal_at, calls, ok) in [(1, 9, 1, true), (3, 9, 3, true), (9, 2, 2, false), (9, 9, 4, false)] {
             let mut n = 0;
             let answer = with_backoff(policy, |e: &u32| *e < fatal_at, || {

@@ -571,3 +571,307 @@ impl HttpBody for Prefixed {
         hint
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use strata_core::ports::{Clock as _, IdSource as _};
+    use strata_testkit::{SeqIds, ManualClock};
+
+    const METHOD: &str = "/strata.longterm.v1.LongTermMemoryService/Remember";
+
+    struct World {
+        clock: Arc<ManualClock>,
+        ports: Ports,
+        keys: SharedKeys,
+    }
+
+    fn ring(text: &str) -> KeyRing {
+        KeyRing::parse(&text.to_owned().into()).expect("keys")
+    }
+
+    fn hex(seed: u8) -> String {
+        blake3::hash(&[seed]).to_hex().to_string()
+    }
+
+    impl World {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::default());
+            let ports = Ports { clock: Arc::<ManualClock>::clone(&clock), ids: Arc::new(SeqIds::seeded(7)) };
+            Self { clock, ports, keys: SharedKeys::new(ring(&format!("a:{}", hex(1)))) }
+        }
+
+        fn verifier(&self) -> Verifier {
+            Verifier::new(self.keys.clone(), self.ports.clone())
+        }
+
+        async fn sign(&self, path: &str, message: &[u8]) -> Request<Body> {
+            let mut request = Request::new(body(message));
+            *request.uri_mut() = path.parse().expect("path");
+            request.extensions_mut().insert(identity());
+            Signer::new(self.keys.clone(), self.ports.clone()).prepare(request).await.expect("signed")
+        }
+    }
+
+    fn identity() -> CallIdentity {
+        let principal = Principal {
+            id: "key:ci".into(),
+            tenant: TenantId::new("t1").expect("id"),
+            user: Some(UserId::new("用户").expect("id")),
+            roles: [Role::Reader, Role::MemoryWriter].into(),
+        };
+        CallIdentity { erase_epoch: 3, ..CallIdentity::new(principal, Some(UserId::new("用户").expect("id"))) }
+            .writing(Level::User, 42)
+            .attesting(b"vouched".to_vec())
+    }
+
+    /// One message as gRPC frames it.
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0];
+        frame.extend_from_slice(&u32::try_from(message.len()).expect("short").to_be_bytes());
+        frame.extend_from_slice(message);
+        frame
+    }
+
+    fn body(message: &[u8]) -> Body {
+        Body::new(http_body_util::Full::new(Bytes::from(framed(message))))
+    }
+
+    fn with_body(mut request: Request<Body>, message: &[u8]) -> Request<Body> {
+        *request.body_mut() = body(message);
+        request
+    }
+
+    fn copy(request: &Request<Body>, message: &[u8]) -> Request<Body> {
+        let mut copy = Request::new(body(message));
+        *copy.uri_mut() = request.uri().clone();
+        *copy.headers_mut() = request.headers().clone();
+        copy
+    }
+
+    #[tokio::test]
+    async fn a_signed_call_arrives_with_all_its_claims_and_its_body() {
+        let world = World::new();
+        let verifier = world.verifier();
+        let verified = verifier.verify(world.sign(METHOD, b"hello").await).await.expect("verified");
+        let claims = verified.extensions().get::<Claims>().expect("claims").clone();
+        let identity = identity();
+        assert_eq!((claims.caller, claims.user, claims.write), (identity.principal, identity.user, identity.write));
+        assert_eq!((claims.method.as_str(), claims.erase_epoch, claims.attestation.as_slice()), (METHOD, 3, &b"vouched"[..]));
+        assert!(!verified.headers().contains_key(HEADER), "the header ends here");
+        let read = verified.into_body().collect().await.expect("body").to_bytes();
+        assert_eq!(read, framed(b"hello"));
+    }
+
+    #[tokio::test]
+    async fn p10_every_bad_header_is_refused_as_an_unsigned_call() {
+        type Case = (&'static str, fn(&World, &mut Request<Body>));
+        // Each spoils a good request, which is then verified; the good one passes.
+        let cases: [Case; 14] = [
+            ("missing", |_, r| drop(r.headers_mut().remove(HEADER))),
+            ("twice", |_, r| {
+                let value = r.headers().get(HEADER).expect("there").clone();
+                r.headers_mut().append(HEADER, value);
+            }),
+            ("not base64", |_, r| drop(r.headers_mut().insert(HEADER, HeaderValue::from_static("*")))),
+            ("not a message", |_, r| drop(r.headers_mut().insert(HEADER, HeaderValue::from_static("AAAA")))),
+            ("too long", |_, r| drop(r.headers_mut().insert(HEADER, HeaderValue::try_from("A".repeat(HEADER_BYTES + 4)).expect("ascii")))),
+            ("flipped bit of the claims", |_, r| tamper(r, |signed| signed.claims = flip(&signed.claims))),
+            ("flipped bit of the signature", |_, r| tamper(r, |signed| signed.mac = flip(&signed.mac))),
+            ("short signature", |_, r| tamper(r, |signed| signed.mac = signed.mac.slice(..16))),
+            ("unknown key id", |_, r| tamper(r, |signed| signed.key = "b".into())),
+            ("foreign key of the same id", |w, _| w.keys.replace(ring(&format!("a:{}", hex(9))))),
+            ("altered body", |_, r| *r.body_mut() = body(b"hellO")),
+            ("no body", |_, r| *r.body_mut() = Body::empty()),
+            ("altered method", |_, r| *r.uri_mut() = "/strata.longterm.v1.LongTermMemoryService/Recall".parse().expect("path")),
+            ("expired", |w, _| {
+                w.clock.advance(Duration::from_secs(8));
+            }),
+        ];
+        for (name, spoil) in cases {
+            let world = World::new();
+            let verifier = world.verifier();
+            let mut request = world.sign(METHOD, b"hello").await;
+            spoil(&world, &mut request);
+            let fault = verifier.verify(request).await.expect_err(name);
+            assert_eq!(fault.reason, Reason::UnsignedCall, "{name}");
+            assert_eq!(fault.reason.code(), strata_core::Code::PermissionDenied);
+        }
+        let world = World::new();
+        assert!(world.verifier().verify(world.sign(METHOD, b"hello").await).await.is_ok());
+    }
+
+    fn flip(bytes: &Bytes) -> Bytes {
+        let mut bytes = bytes.to_vec();
+        if let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        bytes.into()
+    }
+
+    fn tamper(request: &mut Request<Body>, change: impl FnOnce(&mut Signed)) {
+        let header = STANDARD_NO_PAD.decode(request.headers().get(HEADER).expect("there")).expect("base64");
+        let mut signed = Signed::decode(Bytes::from(header)).expect("message");
+        change(&mut signed);
+        let value = HeaderValue::try_from(STANDARD_NO_PAD.encode(signed.encode_to_vec())).expect("ascii");
+        request.headers_mut().insert(HEADER, value);
+    }
+
+    #[tokio::test]
+    async fn p10_a_replay_is_refused_and_a_retry_signs_again() {
+        let world = World::new();
+        let verifier = world.verifier();
+        let first = world.sign(METHOD, b"hello").await;
+        let replay = copy(&first, b"hello");
+        // An altered copy that comes first does not use up the genuine call.
+        assert!(verifier.verify(copy(&first, b"evil")).await.is_err());
+        assert!(verifier.verify(first).await.is_ok());
+        assert_eq!(verifier.verify(replay).await.expect_err("replay").reason, Reason::UnsignedCall);
+        assert!(verifier.verify(world.sign(METHOD, b"hello").await).await.is_ok(), "a retry has a nonce of its own");
+    }
+
+    #[tokio::test]
+    async fn p10_a_replay_is_refused_to_the_end_of_its_validity_and_the_set_stays_small() {
+        let world = World::new();
+        let verifier = world.verifier();
+        let first = world.sign(METHOD, b"hello").await;
+        let replay = copy(&first, b"hello");
+        assert!(verifier.verify(first).await.is_ok());
+        for _ in 0..6 {
+            world.clock.advance(Duration::from_secs(1));
+            assert!(verifier.verify(copy(&replay, b"hello")).await.is_err());
+            assert!(verifier.verify(world.sign(METHOD, b"x").await).await.is_ok());
+        }
+        for _ in 0..100 {
+            world.clock.advance(Duration::from_secs(1));
+            assert!(verifier.verify(world.sign(METHOD, b"x").await).await.is_ok());
+        }
+        assert!(verifier.seen.lock().seconds.len() <= 10, "old seconds are forgotten");
+    }
+
+    #[tokio::test]
+    async fn p10_validity_is_5_seconds_and_the_skew_both_ways() {
+        for (signed_earlier, ok) in [(0, true), (4_999, true), (7_000, true), (7_001, false), (-2_000, true), (-2_001, false)] {
+            let world = World::new();
+            let verifier = world.verifier();
+            world.clock.advance(Duration::from_secs(60));
+            let base = world.clock.now();
+            world.clock.set(base.plus(-signed_earlier * 1_000));
+            let request = world.sign(METHOD, b"hello").await;
+            world.clock.set(base);
+            assert_eq!(verifier.verify(request).await.is_ok(), ok, "signed {signed_earlier} ms before");
+        }
+    }
+
+    #[tokio::test]
+    async fn p10_a_restarted_layer_refuses_headers_signed_before_its_start() {
+        let world = World::new();
+        let request = world.sign(METHOD, b"hello").await;
+        world.clock.advance(Duration::from_millis(1));
+        assert_eq!(world.verifier().verify(request).await.expect_err("old").reason, Reason::UnsignedCall);
+    }
+
+    #[tokio::test]
+    async fn p10_keys_rotate_with_overlap() {
+        let world = World::new();
+        let verifier = world.verifier();
+        let old = world.sign(METHOD, b"1").await;
+        world.keys.replace(ring(&format!("a:{}\n# next\nb:{}\n", hex(1), hex(2))));
+        let new = world.sign(METHOD, b"2").await;
+        assert!(verifier.verify(old).await.is_ok(), "the old key still verifies");
+        let also_old = copy(&new, b"2");
+        assert!(verifier.verify(new).await.is_ok(), "the newest signs");
+        world.keys.replace(ring(&format!("a:{}", hex(1))));
+        assert!(verifier.verify(also_old).await.is_err(), "a removed key does not");
+    }
+
+    #[tokio::test]
+    async fn p10_the_hash_does_not_depend_on_how_the_transport_cuts_the_message() {
+        let world = World::new();
+        let verifier = world.verifier();
+        let message = vec![7_u8; 100_000];
+        let frame = framed(&message);
+        for cut in [1, 3, 4, 5, 6, 1_000, 16_384, 99_999, 200_000] {
+            let signed = world.sign(METHOD, &message).await;
+            let chunks: Vec<Result<Frame<Bytes>, Status>> = frame.chunks(cut).map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
+            let mut request = with_body(signed, b"");
+            *request.body_mut() = Body::new(http_body_util::StreamBody::new(futures::stream::iter(chunks)));
+            let verified = verifier.verify(request).await.expect("verified");
+            assert_eq!(verified.into_body().collect().await.expect("body").to_bytes(), frame, "{cut}");
+        }
+    }
+
+    #[tokio::test]
+    async fn p10_of_a_client_stream_the_first_message_is_bound() {
+        let world = World::new();
+        let verifier = world.verifier();
+        let mut stream = framed(b"header");
+        stream.extend(framed(b"chunk 1"));
+        let mut request = with_body(world.sign(METHOD, b"header").await, b"");
+        *request.body_mut() = Body::new(http_body_util::Full::new(Bytes::from(stream.clone())));
+        let verified = verifier.verify(request).await.expect("verified");
+        assert_eq!(verified.into_body().collect().await.expect("body").to_bytes(), stream);
+    }
+
+    #[tokio::test]
+    async fn a_call_without_identity_or_with_too_much_to_vouch_is_not_made() {
+        let world = World::new();
+        let signer = Signer::new(world.keys.clone(), world.ports.clone());
+        let request = Request::new(body(b"x"));
+        assert_eq!(signer.prepare(request).await.expect_err("no identity").reason, Reason::Internal);
+        for (bytes, ok) in [(ATTESTATION_BYTES, true), (ATTESTATION_BYTES + 1, false)] {
+            let mut request = Request::new(body(b"x"));
+            *request.uri_mut() = METHOD.parse().expect("path");
+            request.extensions_mut().insert(identity().attesting(vec![1; bytes]));
+            let signed = signer.prepare(request).await;
+            assert_eq!(signed.is_ok(), ok, "{bytes}");
+            if let Ok(signed) = signed {
+                assert!(world.verifier().verify(signed).await.is_ok(), "the largest header is accepted");
+            }
+        }
+    }
+
+    #[test]
+    fn more_calls_than_can_be_remembered_are_refused_not_forgotten() {
+        let mut nonces = Nonces::default();
+        let ids = SeqIds::seeded(1);
+        for _ in 0..NONCES_PER_SECOND {
+            nonces.use_once(*ids.next().as_bytes(), Timestamp::ZERO, Timestamp::ZERO).expect("room");
+        }
+        let fault = nonces.use_once(*ids.next().as_bytes(), Timestamp::ZERO, Timestamp::ZERO).expect_err("full");
+        assert_eq!(fault.reason, Reason::Overloaded);
+        assert!(fault.retry_after_ms.is_some());
+        let later = Timestamp::from_seconds(1);
+        assert!(nonces.use_once(*ids.next().as_bytes(), later, later).is_ok(), "the next second has room");
+    }
+
+    #[test]
+    fn bad_key_rings_are_refused_without_showing_the_key() {
+        let good = hex(1);
+        let too_many: String = (0..9).map(|n| format!("k{n}:{}\n", hex(n))).collect();
+        for text in ["", "# only a comment", good.as_str(), "a:xyz", &format!("a:{good}\na:{good}"), &format!("bad id:{good}"), &format!("a:{}", &good[1..]), &too_many] {
+            let fault = KeyRing::parse(&text.to_owned().into()).expect_err(text);
+            assert_eq!(fault.reason, Reason::InvalidField);
+            assert!(!fault.message.contains(&good[..16]) && !fault.message.contains("xyz"), "{}", fault.message);
+        }
+        assert_eq!(format!("{:?}", ring(&format!("a:{good}"))), "[\"a\"]");
+    }
+
+    /// Prints what signing adds to a call in one process; the README quotes it.
+    #[tokio::test]
+    async fn cost_of_signing_and_verifying() {
+        let world = World::new();
+        let verifier = world.verifier();
+        for bytes in [200, 4_000, 64_000] {
+            let message = vec![1; bytes];
+            let watch = crate::ports::Stopwatch::start();
+            let rounds = 1_000;
+            for _ in 0..rounds {
+                let signed = world.sign(METHOD, &message).await;
+                assert!(verifier.verify(signed).await.is_ok());
+            }
+            eprintln!("signed and verified {bytes} bytes in {:?} each", watch.elapsed() / rounds);
+        }
+    }
+}

@@ -23,9 +23,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use strata_core::{Fault, Reason};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Where a database is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,19 +277,28 @@ enum Job {
     Write(Box<dyn Write>),
     /// Outside a transaction: reads of a memory database.
     Read(ReadJob),
-    Close(oneshot::Sender<()>),
 }
 
 type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
-/// A database. Cheap to clone; when the last clone is dropped the writer finishes its queue and closes the file.
+/// A database. Cheap to clone; when the last clone is dropped the threads finish their queues and close the file.
 #[derive(Clone, Debug)]
 pub struct Database {
-    writer: mpsc::Sender<Job>,
-    readers: Option<mpsc::Sender<ReadJob>>,
+    doors: Arc<Doors>,
     counters: Arc<Counters>,
     busy_timeout: Duration,
     queue: usize,
+}
+
+/// The ways in. A thread ends when its queue is empty and its door is gone.
+#[derive(Debug)]
+struct Doors {
+    writer: Mutex<Option<mpsc::Sender<Job>>>,
+    /// Of a file; a memory database reads on the writer.
+    readers: Mutex<Option<mpsc::Sender<ReadJob>>>,
+    in_memory: bool,
+    /// True when the file is closed.
+    closed: watch::Receiver<bool>,
 }
 
 impl Database {
@@ -314,16 +324,18 @@ impl Database {
 
         let counters = Arc::new(Counters::default());
         let (writer, mailbox) = mpsc::channel(settings.queue.max(1));
-        let readers = match location {
-            Location::Memory => None,
-            Location::File(path) => Some(start_readers(path, &settings)?),
+        let (readers, reading) = match location {
+            Location::Memory => (None, Vec::new()),
+            Location::File(path) => start_readers(path, &settings).map(|(send, threads)| (Some(send), threads))?,
         };
-        let thread = Writer { connection, mailbox, counters: Arc::clone(&counters), batch: settings.batch.max(1), _lock: lock };
+        let (tell_closed, closed) = watch::channel(false);
+        let thread = Writer { connection, mailbox, reading, counters: Arc::clone(&counters), batch: settings.batch.max(1), lock, closed: tell_closed };
         std::thread::Builder::new()
             .name("sqlite writer".into())
             .spawn(move || thread.run())
-            .map_err(|error| OpenError::Path { path: PathBuf::new(), kind: error.kind() })?;
-        Ok(Self { writer, readers, counters, busy_timeout: settings.busy_timeout, queue: settings.queue.max(1) })
+            .map_err(path_error(Path::new("sqlite writer")))?;
+        let doors = Doors { writer: Mutex::new(Some(writer)), in_memory: readers.is_none(), readers: Mutex::new(readers), closed };
+        Ok(Self { doors: Arc::new(doors), counters, busy_timeout: settings.busy_timeout, queue: settings.queue.max(1) })
     }
 
     /// Runs `closure` in the next transaction and answers after its commit. The closure has a savepoint of its own: if it
@@ -367,20 +379,18 @@ impl Database {
             let outcome = span.in_scope(|| snapshot(connection, closure));
             let _ = tell.send(outcome);
         });
-        match &self.readers {
-            None => self.enqueue(Job::Read(job)).await?,
-            Some(readers) => {
-                let place = tokio::time::timeout(self.busy_timeout, readers.reserve()).await.map_err(|_| SqliteError::Busy)?;
-                place.map_err(|_| SqliteError::Closed)?.send(job);
-            }
+        if self.doors.in_memory {
+            self.enqueue(Job::Read(job)).await?;
+        } else {
+            let door = self.doors.readers.lock().clone();
+            push(door, job, self.busy_timeout).await?;
         }
         told.await.map_err(|_| SqliteError::Closed)?
     }
 
     async fn enqueue(&self, job: Job) -> Result<(), SqliteError> {
-        let place = tokio::time::timeout(self.busy_timeout, self.writer.reserve()).await.map_err(|_| SqliteError::Busy)?;
-        place.map_err(|_| SqliteError::Closed)?.send(job);
-        Ok(())
+        let door = self.doors.writer.lock().clone();
+        push(door, job, self.busy_timeout).await
     }
 
     /// Counters since open.
@@ -390,58 +400,66 @@ impl Database {
             writes: self.counters.writes.load(Ordering::Relaxed),
             transactions: self.counters.transactions.load(Ordering::Relaxed),
             reads: self.counters.reads.load(Ordering::Relaxed),
-            queued: (self.queue - self.writer.capacity().min(self.queue)) as u64,
+            queued: self.doors.writer.lock().as_ref().map_or(0, |writer| self.queue.saturating_sub(writer.capacity()) as u64),
         }
     }
 
-    /// Finishes what is in the mailbox, moves the write-ahead log into the file, closes it and releases the lock. Later
-    /// calls, of any clone, get [`SqliteError::Closed`].
+    /// Finishes what is queued, moves the write-ahead log into the file, closes it and releases the lock. Later calls, of
+    /// any clone, get [`SqliteError::Closed`].
     pub async fn close(&self) {
-        let (tell, told) = oneshot::channel();
-        if self.writer.send(Job::Close(tell)).await.is_ok() {
-            let _ = told.await;
-        }
+        self.doors.writer.lock().take();
+        self.doors.readers.lock().take();
+        let mut closed = self.doors.closed.clone();
+        // An error means that the thread is gone, which is closed as well.
+        let _ = closed.wait_for(|closed| *closed).await;
     }
+}
+
+async fn push<J>(door: Option<mpsc::Sender<J>>, job: J, patience: Duration) -> Result<(), SqliteError> {
+    let door = door.ok_or(SqliteError::Closed)?;
+    let place = tokio::time::timeout(patience, door.reserve()).await.map_err(|_| SqliteError::Busy)?;
+    place.map_err(|_| SqliteError::Closed)?.send(job);
+    Ok(())
 }
 
 /// The writer thread.
 struct Writer {
     connection: Connection,
     mailbox: mpsc::Receiver<Job>,
+    reading: Vec<JoinHandle<()>>,
     counters: Arc<Counters>,
     batch: usize,
-    _lock: Option<File>,
+    lock: Option<File>,
+    closed: watch::Sender<bool>,
 }
 
 impl Writer {
     fn run(mut self) {
-        let mut closing = None;
         while let Some(job) = self.mailbox.blocking_recv() {
             let mut next = Some(job);
             while let Some(job) = next.take() {
                 match job {
                     Job::Write(first) => next = self.transaction(first),
                     Job::Read(read) => read(&self.connection),
-                    Job::Close(tell) => {
-                        // What was accepted before still runs; nothing new is accepted.
-                        self.mailbox.close();
-                        closing.get_or_insert(tell);
-                    }
                 }
             }
         }
-        let Self { connection, mailbox, _lock, .. } = self;
+        let Self { connection, mailbox, reading, lock, closed, .. } = self;
         drop(mailbox);
+        // Only the last connection can fold the log into the file.
+        for reader in reading {
+            if reader.join().is_err() {
+                tracing::error!("a reader thread panicked");
+            }
+        }
         if let Err(error) = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);").map_err(SqliteError::from) {
             tracing::warn!(%error, "the log stays beside the database until the next start");
         }
         if connection.close().is_err() {
             tracing::warn!("the database was not closed cleanly");
         }
-        drop(_lock);
-        if let Some(tell) = closing {
-            let _ = tell.send(());
-        }
+        drop(lock);
+        closed.send_replace(true);
     }
 
     /// Runs `first` and what else is waiting in one transaction; returns the job that ended the batch, if one did.
@@ -465,7 +483,7 @@ impl Writer {
             }
             match self.mailbox.try_recv() {
                 Ok(Job::Write(more)) => job = Some(more),
-                Ok(other @ (Job::Read(_) | Job::Close(_))) => after = Some(other),
+                Ok(read @ Job::Read(_)) => after = Some(read),
                 Err(_) => {}
             }
         }
@@ -516,9 +534,13 @@ fn snapshot<T, E: From<SqliteError>>(connection: &Connection, closure: impl FnOn
     outcome
 }
 
-fn start_readers(path: &Path, settings: &SqliteSettings) -> Result<mpsc::Sender<ReadJob>, OpenError> {
+/// The threads, and the way to them.
+type Readers = (mpsc::Sender<ReadJob>, Vec<JoinHandle<()>>);
+
+fn start_readers(path: &Path, settings: &SqliteSettings) -> Result<Readers, OpenError> {
     let (send, receive) = mpsc::channel::<ReadJob>(settings.queue.max(1));
     let receive = Arc::new(Mutex::new(receive));
+    let mut threads = Vec::new();
     for n in 0..settings.readers.max(1) {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(SqliteError::from)?;
@@ -535,12 +557,10 @@ fn start_readers(path: &Path, settings: &SqliteSettings) -> Result<mpsc::Sender<
                 }
             }
         };
-        std::thread::Builder::new()
-            .name(format!("sqlite reader {n}"))
-            .spawn(work)
-            .map_err(|error| OpenError::Path { path: path.to_owned(), kind: error.kind() })?;
+        let thread = std::thread::Builder::new().name(format!("sqlite reader {n}")).spawn(work);
+        threads.push(thread.map_err(path_error(path))?);
     }
-    Ok(send)
+    Ok((send, threads))
 }
 
 /// Statements kept prepared per connection: more than the product has.
@@ -645,4 +665,347 @@ fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<(), 
         tracing::info!(version = migration.version, name = migration.name, "migrated");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use strata_testkit::eventually;
+
+    const SCHEMA: &[Migration] = &[Migration { version: 1, name: "rows", sql: "CREATE TABLE rows (n INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT" }];
+
+    struct Fixture {
+        database: Database,
+        path: PathBuf,
+        _folder: tempfile::TempDir,
+    }
+
+    fn quick() -> SqliteSettings {
+        SqliteSettings { synchronous: Synchronous::Normal, ..SqliteSettings::default() }
+    }
+
+    fn open(settings: SqliteSettings) -> Fixture {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("strata.db");
+        let database = Database::open(&Location::File(path.clone()), SCHEMA, settings).expect("open");
+        Fixture { database, path, _folder: folder }
+    }
+
+    fn insert(n: i64) -> impl FnOnce(&Connection) -> Result<(), SqliteError> + Send + 'static {
+        move |connection| {
+            connection.prepare_cached("INSERT INTO rows (n, text) VALUES (?1, 'x')")?.execute([n])?;
+            Ok(())
+        }
+    }
+
+    async fn rows(database: &Database) -> BTreeSet<i64> {
+        let all = |connection: &Connection| -> Result<BTreeSet<i64>, SqliteError> {
+            let mut statement = connection.prepare_cached("SELECT n FROM rows")?;
+            let rows = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            Ok(rows)
+        };
+        database.read(all).await.expect("read")
+    }
+
+    /// A writer that is busy until the returned sender is used or dropped.
+    async fn block(database: &Database) -> std::sync::mpsc::Sender<()> {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let (started, running) = oneshot::channel();
+        let blocked = database.clone();
+        crate::TaskGroup::new().spawn("blocker", async move {
+            let hold = move |_: &Connection| -> Result<(), SqliteError> {
+                let _ = started.send(());
+                let _ = wait.recv();
+                Ok(())
+            };
+            blocked.write(hold).await
+        });
+        running.await.expect("the writer runs");
+        release
+    }
+
+    #[tokio::test]
+    async fn what_is_answered_is_there_after_reopening() {
+        let Fixture { database, path, _folder } = open(SqliteSettings::default());
+        database.write(insert(1)).await.expect("write");
+        assert_eq!(rows(&database).await, [1].into());
+        database.close().await;
+        assert_eq!(database.write(insert(2)).await, Err(SqliteError::Closed));
+        assert!(!path.with_extension("db-wal").exists(), "the log is in the file");
+        let again = Database::open(&Location::File(path), SCHEMA, quick()).expect("reopen");
+        assert_eq!(rows(&again).await, [1].into());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn c061_500_cancelled_writes_leave_nothing_behind() {
+        let Fixture { database, path, _folder } = open(quick());
+        let tasks = crate::TaskGroup::new();
+        for n in 0..500_i64 {
+            let database = database.clone();
+            let write = tasks.spawn("write", async move { database.write(insert(n)).await });
+            // At a different point of its life each: unpolled, queued, running, answered.
+            for _ in 0..n % 7 {
+                tokio::task::yield_now().await;
+            }
+            write.abort();
+        }
+        assert!(tasks.shutdown(Duration::from_secs(10)).await);
+        let watch = crate::ports::Stopwatch::start();
+        database.write(insert(1_000)).await.expect("a normal write after them");
+        assert!(watch.elapsed() < Duration::from_secs(2), "back to normal: {:?}", watch.elapsed());
+        let fresh = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("fresh connection");
+        let seen: bool = fresh.query_row("SELECT EXISTS (SELECT 1 FROM rows WHERE n = 1000)", [], |row| row.get(0)).expect("query");
+        assert!(seen, "committed and visible to others");
+    }
+
+    #[tokio::test]
+    async fn c060_a_write_whose_caller_left_is_whole() {
+        let Fixture { database, .. } = open(quick());
+        let release = block(&database).await;
+        let mut two = Box::pin(database.write(|connection: &Connection| -> Result<(), SqliteError> {
+            insert(1)(connection)?;
+            insert(2)(connection)
+        }));
+        assert!(futures::poll!(&mut two).is_pending(), "in the mailbox");
+        drop(two);
+        drop(release);
+        database.write(insert(3)).await.expect("write");
+        assert_eq!(rows(&database).await, [1, 2, 3].into());
+    }
+
+    #[tokio::test]
+    async fn writes_that_come_together_share_a_transaction() {
+        let Fixture { database, .. } = open(SqliteSettings::default());
+        let release = block(&database).await;
+        let mut waiting: Vec<_> = (0..100).map(|n| Box::pin(database.write(insert(n)))).collect();
+        for write in &mut waiting {
+            assert!(futures::poll!(write).is_pending());
+        }
+        drop(release);
+        for answer in futures::future::join_all(waiting).await {
+            answer.expect("committed");
+        }
+        let stats = database.stats();
+        assert_eq!(stats.writes, 101);
+        assert!(stats.transactions <= 2, "{stats:?}");
+    }
+
+    #[tokio::test]
+    async fn a_failing_closure_undoes_only_itself() {
+        let Fixture { database, .. } = open(quick());
+        let release = block(&database).await;
+        let good = database.write(insert(1));
+        let failed = database.write(|connection: &Connection| -> Result<(), Fault> {
+            insert(2)(connection)?;
+            Err(Fault::field("text", "is refused"))
+        });
+        let constraint = database.write(|connection: &Connection| -> Result<(), SqliteError> {
+            insert(3)(connection)?;
+            insert(1)(connection)
+        });
+        let panicked = database.write(|connection: &Connection| -> Result<(), SqliteError> {
+            insert(4)(connection)?;
+            panic!("a defect");
+        });
+        let last = database.write(insert(5));
+        let drop_later = async {
+            tokio::task::yield_now().await;
+            drop(release);
+        };
+        let (good, failed, constraint, panicked, last, ()) = futures::join!(good, failed, constraint, panicked, last, drop_later);
+        assert_eq!(good, Ok(()));
+        assert_eq!(failed.expect_err("its own error").reason, Reason::InvalidField);
+        assert_eq!(constraint, Err(SqliteError::Constraint));
+        assert_eq!(panicked, Err(SqliteError::Other));
+        assert_eq!(last, Ok(()));
+        assert_eq!(rows(&database).await, [1, 5].into());
+        assert_eq!(database.stats().transactions, 1, "all in one");
+    }
+
+    #[tokio::test]
+    async fn a_closure_that_ends_the_transaction_is_told_so_and_the_writer_goes_on() {
+        let Fixture { database, .. } = open(quick());
+        let rogue = database.write(|connection: &Connection| -> Result<(), SqliteError> { Ok(connection.execute_batch("ROLLBACK")?) });
+        assert_eq!(rogue.await, Err(SqliteError::Io));
+        database.write(insert(1)).await.expect("the next is served");
+        assert_eq!(rows(&database).await, [1].into());
+    }
+
+    #[tokio::test]
+    async fn a_full_store_says_so_and_recovers() {
+        let Fixture { database, .. } = open(quick());
+        let limit = |pages: &'static str| move |connection: &Connection| -> Result<(), SqliteError> { Ok(connection.query_row(pages, [], |_| Ok(()))?) };
+        database.write(limit("PRAGMA max_page_count = 20")).await.expect("limit");
+        let big = |n: i64| move |connection: &Connection| -> Result<(), SqliteError> {
+            connection.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (n, "x".repeat(200_000)))?;
+            Ok(())
+        };
+        assert_eq!(database.write(big(1)).await, Err(SqliteError::Full));
+        assert_eq!(Fault::from(SqliteError::Full).reason, Reason::StoreFull);
+        assert!(rows(&database).await.is_empty(), "nothing was written");
+        database.write(limit("PRAGMA max_page_count = 10000")).await.expect("room again");
+        database.write(big(1)).await.expect("written");
+    }
+
+    #[tokio::test]
+    async fn a_full_mailbox_is_a_bounded_wait() {
+        let Fixture { database, .. } = open(SqliteSettings { queue: 2, busy_timeout: Duration::from_millis(50), ..quick() });
+        let release = block(&database).await;
+        let mut waiting: Vec<_> = (0..2).map(|n| Box::pin(database.write(insert(n)))).collect();
+        for write in &mut waiting {
+            assert!(futures::poll!(write).is_pending());
+        }
+        assert_eq!(database.stats().queued, 2);
+        assert_eq!(database.write(insert(9)).await, Err(SqliteError::Busy));
+        assert_eq!(Fault::from(SqliteError::Busy).reason.code(), strata_core::Code::Unavailable);
+        drop(release);
+        futures::future::join_all(waiting).await;
+        assert_eq!(rows(&database).await, [0, 1].into(), "the refused write did not happen");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn c133_c136_readers_and_writers_together_meet_no_lock_error() {
+        let Fixture { database, .. } = open(quick());
+        let tasks = crate::TaskGroup::new();
+        let mut all = Vec::new();
+        for writer in 0..8_i64 {
+            let database = database.clone();
+            all.push(tasks.spawn("writer", async move {
+                for n in 0..50 {
+                    // Reads, then writes, in one transaction.
+                    let step = move |connection: &Connection| -> Result<(), SqliteError> {
+                        let count: i64 = connection.query_row("SELECT count(*) FROM rows", [], |row| row.get(0))?;
+                        connection.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (writer * 1_000 + n, count.to_string()))?;
+                        Ok(())
+                    };
+                    database.write(step).await?;
+                }
+                Ok::<_, SqliteError>(())
+            }));
+        }
+        for _ in 0..16 {
+            let database = database.clone();
+            all.push(tasks.spawn("reader", async move {
+                for _ in 0..50 {
+                    let twice = |connection: &Connection| -> Result<(i64, i64), SqliteError> {
+                        let count = || connection.query_row("SELECT count(*) FROM rows", [], |row| row.get::<_, i64>(0));
+                        Ok((count()?, count()?))
+                    };
+                    let (first, second) = database.read(twice).await?;
+                    assert_eq!(first, second, "one snapshot per closure");
+                }
+                Ok(())
+            }));
+        }
+        for one in all {
+            assert_eq!(one.await.expect("no panic"), Ok(()));
+        }
+        let texts = |connection: &Connection| -> Result<i64, SqliteError> { Ok(connection.query_row("SELECT count(DISTINCT text) FROM rows", [], |row| row.get(0))?) };
+        assert_eq!(database.read(texts).await, Ok(400), "each saw all before it: writes are one after the other");
+    }
+
+    #[tokio::test]
+    async fn readers_cannot_write() {
+        let Fixture { database, .. } = open(quick());
+        assert_eq!(database.read(insert(1)).await, Err(SqliteError::Io));
+        assert!(rows(&database).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_second_writer_is_refused_until_the_first_has_closed() {
+        let Fixture { database, path, _folder } = open(quick());
+        let location = Location::File(path.clone());
+        let second = || Database::open(&location, SCHEMA, quick());
+        assert_eq!(second().expect_err("in use"), OpenError::Locked { path });
+        drop(database);
+        eventually(Duration::from_secs(5), || async { second().is_ok() }).await;
+    }
+
+    #[test]
+    fn migrations_run_once_and_a_newer_or_altered_store_is_left_alone() {
+        const TWO: &[Migration] = &[SCHEMA[0], Migration { version: 2, name: "more", sql: "ALTER TABLE rows ADD COLUMN more TEXT" }];
+        const ALTERED: &[Migration] = &[Migration { version: 1, name: "rows", sql: "CREATE TABLE rows (n INTEGER)" }];
+        const ALTERED_TOO: &[Migration] = &[ALTERED[0], TWO[1]];
+        const GAP: &[Migration] = &[Migration { version: 2, name: "rows", sql: "" }];
+        const BROKEN: &[Migration] = &[SCHEMA[0], TWO[1], Migration { version: 3, name: "broken", sql: "CREATE TABLE half (n INTEGER); NONSENSE" }];
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("strata.db");
+        let location = Location::File(path.clone());
+        let open = |migrations| Database::open(&location, migrations, quick());
+        // Closing is asynchronous: the next open waits for the lock.
+        let reopen = |migrations| loop {
+            match open(migrations) {
+                Err(OpenError::Locked { .. }) => std::thread::yield_now(),
+                other => return other.map(drop),
+            }
+        };
+        assert_eq!(reopen(TWO), Ok(()));
+        assert_eq!(reopen(TWO), Ok(()), "again: nothing to do");
+        assert_eq!(reopen(BROKEN), Err(OpenError::Sqlite(SqliteError::Other)));
+        assert_eq!(reopen(TWO), Ok(()), "a broken migration left nothing");
+        let before = std::fs::read(&path).expect("file");
+        assert_eq!(reopen(SCHEMA), Err(OpenError::Newer { store: 2, binary: 1 }));
+        assert_eq!(reopen(ALTERED), Err(OpenError::Newer { store: 2, binary: 1 }));
+        assert_eq!(reopen(ALTERED_TOO), Err(OpenError::MigrationChanged { version: 1 }));
+        assert_eq!(reopen(GAP), Err(OpenError::MigrationOrder));
+        assert!(std::fs::read(&path).expect("file") == before, "refused unchanged");
+    }
+
+    #[test]
+    fn what_is_no_database_is_refused_unchanged() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("strata.db");
+        let text = "not a database, but long enough to be looked at ".repeat(50);
+        std::fs::write(&path, &text).expect("write");
+        let opened = Database::open(&Location::File(path.clone()), SCHEMA, quick());
+        assert_eq!(opened.expect_err("refused"), OpenError::Sqlite(SqliteError::Corrupt));
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), text);
+    }
+
+    #[tokio::test]
+    async fn a_memory_database_reads_only_what_is_committed() {
+        let database = Database::open(&Location::Memory, SCHEMA, quick()).expect("open");
+        let release = block(&database).await;
+        let (write, read, late) = (database.write(insert(1)), rows(&database), database.write(insert(2)));
+        let drop_later = async {
+            tokio::task::yield_now().await;
+            drop(release);
+        };
+        let (write, seen, late, ()) = futures::join!(write, read, late, drop_later);
+        write.expect("write");
+        late.expect("write");
+        assert_eq!(seen, [1].into());
+    }
+
+    #[tokio::test]
+    async fn deleted_text_is_not_in_the_file() {
+        let Fixture { database, path, _folder } = open(quick());
+        const SECRET: &str = "the-forgotten-memory-\u{8fa3}";
+        let put = |connection: &Connection| -> Result<(), SqliteError> {
+            connection.execute("INSERT INTO rows (n, text) VALUES (1, ?1)", [SECRET])?;
+            Ok(())
+        };
+        database.write(put).await.expect("put");
+        let delete = |connection: &Connection| -> Result<(), SqliteError> {
+            connection.execute("DELETE FROM rows", [])?;
+            Ok(())
+        };
+        database.write(delete).await.expect("delete");
+        database.close().await;
+        for entry in std::fs::read_dir(path.parent().expect("folder")).expect("list") {
+            let bytes = std::fs::read(entry.expect("entry").path()).expect("read");
+            assert!(!bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn no_error_tells_what_was_written() {
+        for error in [SqliteError::Full, SqliteError::Busy, SqliteError::Io, SqliteError::Corrupt, SqliteError::Closed, SqliteError::Constraint, SqliteError::NoRows, SqliteError::Other] {
+            let fault = Fault::from(error);
+            assert!(!fault.message.to_ascii_lowercase().contains("sqlite"), "{}", fault.message);
+        }
+        let hint = rusqlite::Error::InvalidParameterName("the secret".into());
+        assert_eq!(kind_of(&hint), "InvalidParameterName");
+    }
 }

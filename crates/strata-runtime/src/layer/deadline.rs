@@ -91,7 +91,8 @@ fn format(timeout: Duration) -> String {
     }
 }
 
-fn exceeded() -> Fault {
+/// The refusal of a call whose time is over.
+pub(crate) fn exceeded() -> Fault {
     Fault::new(Reason::DeadlineExceeded, "the deadline passed; a write may have happened: retry with the same request_id")
 }
 

@@ -1,0 +1,200 @@
+//! The same calls over all kinds of channel: what holds for one holds for all.
+
+use crate::double::{Client, Double, Smuggled, ask, reason};
+use std::sync::Arc;
+use std::time::Duration;
+use strata_core::policy::authz::{Principal, Role};
+use strata_core::{Reason, TenantId};
+use strata_runtime::channel::{self, EndpointConfig};
+use strata_runtime::layer::auth::Authenticator;
+use strata_runtime::server::{self, ServeConfig};
+use strata_runtime::stack::{self, StackDeps};
+use strata_runtime::{Ports, RpcChannel, TaskGroup};
+use strata_testkit::{FaultProxy, Mode, eventually};
+use tonic::Code;
+
+pub fn operator() -> Principal {
+    Principal { id: "local".into(), tenant: TenantId::new("t1").expect("id"), user: None, roles: Role::ALL.iter().copied().collect() }
+}
+
+pub fn public(double: &Double) -> RpcChannel {
+    stack::public(double.routes(), Arc::new(Authenticator::local(operator())), &StackDeps::new(Ports::system()))
+}
+
+/// A listener on a free port, served in `tasks`.
+pub async fn listen(tasks: &TaskGroup, service: RpcChannel, config: ServeConfig) -> std::net::SocketAddr {
+    let listener = server::bind(([127, 0, 0, 1], 0).into()).await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let token = tasks.token().clone();
+    tasks.spawn("listener", async move { server::serve(listener, service, &config, token).await.expect("served") });
+    address
+}
+
+/// Runs a test over each kind of channel, each with a double of its own.
+async fn over_all<F: Future<Output = ()>>(test: impl Fn(&'static str, Client, Double) -> F) {
+    let tasks = TaskGroup::new();
+    let double = Double::default();
+    test("local", Client::new(channel::local(public(&double))), double).await;
+
+    let double = Double::default();
+    test("duplex", Client::new(channel::duplex(&tasks, public(&double))), double).await;
+
+    let double = Double::default();
+    let address = listen(&tasks, public(&double), ServeConfig::default()).await;
+    let channel = channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("url");
+    test("tcp", Client::new(channel), double).await;
+
+    let double = Double::default();
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("strata.sock");
+    let listener = tokio::net::UnixListener::bind(&path).expect("bind");
+    let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+    let (service, token) = (public(&double), tasks.token().clone());
+    tasks.spawn("unix listener", async move { server::serve_connections(incoming, service, &ServeConfig::default(), token).await.expect("served") });
+    let channel = channel::connect(&EndpointConfig::new(format!("unix:{}", path.display()))).expect("url");
+    test("unix", Client::new(channel), double).await;
+
+    assert!(tasks.shutdown(Duration::from_secs(5)).await, "all listeners ended");
+}
+
+#[tokio::test]
+async fn a_call_is_answered() {
+    over_all(|over, mut client, _| async move {
+        let answer = client.get_status(ask("nothing")).await.expect(over);
+        assert_eq!(answer.get_ref().version, "ok", "{over}");
+        assert!(answer.metadata().contains_key("x-request-id"), "{over}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_can_be_used_in_a_spawned_task() {
+    over_all(|over, mut client, _| async move {
+        let answer = tokio::spawn(async move { client.get_status(ask("nothing")).await });
+        assert!(answer.await.expect("no panic").is_ok(), "{over}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deadline_is_deadline_exceeded_and_drops_the_handler() {
+    over_all(|over, mut client, double| async move {
+        let mut request = ask("hang");
+        request.set_timeout(Duration::from_millis(200));
+        let status = client.get_status(request).await.expect_err(over);
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{over}: {status:?}");
+        assert_eq!(reason(&status), Reason::DeadlineExceeded, "{over}: the layer fired, not the transport");
+        eventually(Duration::from_secs(5), || async { Double::count(&double.dropped) == 1 }).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bad_deadline_is_refused() {
+    over_all(|over, mut client, double| async move {
+        let mut request = ask("nothing");
+        request.metadata_mut().insert("grpc-timeout", "soon".parse().expect("ascii"));
+        let status = client.get_status(request).await;
+        // tonic's own server ignores what it cannot read; the layer does not.
+        assert_eq!(status.expect_err(over).code(), Code::InvalidArgument, "{over}");
+        assert_eq!(Double::count(&double.began), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn c060_dropping_the_caller_drops_the_handler() {
+    over_all(|over, mut client, double| async move {
+        let call = tokio::spawn(async move { client.get_status(ask("hang")).await });
+        eventually(Duration::from_secs(5), || async { Double::count(&double.began) == 1 }).await;
+        assert_eq!(Double::count(&double.dropped), 0, "{over}");
+        call.abort();
+        eventually(Duration::from_secs(5), || async { Double::count(&double.dropped) == 1 }).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_panic_is_internal_without_content_and_the_channel_goes_on() {
+    over_all(|over, mut client, _| async move {
+        let status = client.get_status(ask("panic")).await.expect_err(over);
+        assert_eq!((status.code(), reason(&status)), (Code::Internal, Reason::Internal), "{over}");
+        assert!(!format!("{status:?}").contains("u1"), "{over}: {status:?}");
+        assert!(status.metadata().contains_key("x-request-id"), "{over}: the log can be searched for it");
+        assert!(client.get_status(ask("nothing")).await.is_ok(), "{over}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn error_details_survive() {
+    over_all(|over, mut client, _| async move {
+        let status = client.get_status(ask("fail")).await.expect_err(over);
+        let fault = strata_api::error::fault(&status);
+        assert_eq!(fault.reason, Reason::StaleEpoch, "{over}");
+        assert_eq!(fault.retry_after_ms, Some(1_500), "{over}");
+        assert_eq!(fault.preconditions.first().map(|p| p.rule.as_str()), Some("P3"), "{over}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn extensions_do_not_cross() {
+    over_all(|over, mut client, _| async move {
+        let mut request = ask("context");
+        request.extensions_mut().insert(Smuggled);
+        request.extensions_mut().insert(Principal { id: "forged".into(), ..operator() });
+        let answer = client.get_status(request).await.expect(over);
+        assert_eq!(answer.get_ref().settings["smuggled"], "false", "{over}");
+        assert_eq!(answer.get_ref().settings["principal"], "local", "{over}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn c087_an_answer_over_the_message_limit_is_refused_everywhere() {
+    over_all(|over, mut client, _| async move {
+        let status = client.get_status(ask("large")).await.expect_err(over);
+        assert_eq!(status.code(), Code::OutOfRange, "{over}: {status:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable_not_unknown() {
+    let channel = channel::connect(&EndpointConfig { connect_timeout: Duration::from_millis(500), ..EndpointConfig::new("http://127.0.0.1:1") }).expect("url");
+    let status = Client::new(channel).get_status(ask("nothing")).await.expect_err("nobody");
+    assert_eq!((status.code(), reason(&status)), (Code::Unavailable, Reason::StoreUnavailable));
+    for url in ["", "ftp://x", "127.0.0.1:1", "http://", "http:// x"] {
+        assert!(channel::connect(&EndpointConfig::new(url)).is_err(), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_channel_works_again_after_a_partition_and_after_a_restart() {
+    let (tasks, double) = (TaskGroup::new(), Double::default());
+    let address = listen(&tasks, public(&double), ServeConfig::default()).await;
+    let proxy = FaultProxy::start(address);
+    let config = EndpointConfig {
+        keepalive_interval: Duration::from_millis(100),
+        keepalive_timeout: Duration::from_millis(100),
+        ..EndpointConfig::new(proxy.url("http"))
+    };
+    let client = Client::new(channel::connect(&config).expect("url"));
+    let works = || {
+        let mut client = client.clone();
+        async move {
+            let mut request = ask("nothing");
+            request.set_timeout(Duration::from_millis(500));
+            client.get_status(request).await
+        }
+    };
+    works().await.expect("before");
+    for fault in [Mode::BlackHole, Mode::Reset, Mode::Refuse] {
+        proxy.set(fault);
+        let status = works().await.expect_err("cut off");
+        assert!(matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled), "{fault:?}: {status:?}");
+        proxy.set(Mode::Pass);
+        eventually(Duration::from_secs(5), || async { works().await.is_ok() }).await;
+    }
+}

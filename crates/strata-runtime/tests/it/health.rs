@@ -1,0 +1,54 @@
+//! Latches and the health service.
+
+use std::time::Duration;
+use strata_runtime::TaskGroup;
+use strata_runtime::channel;
+use strata_runtime::health::Health;
+use strata_testkit::eventually;
+use tonic::service::Routes;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+const WORKING: &str = "strata.working.v1.WorkingMemoryService";
+const SESSION: &str = "strata.session.v1.SessionMemoryService";
+
+#[tokio::test]
+async fn a_service_serves_when_its_last_latch_is_dropped_and_stops_at_shutdown() {
+    let tasks = TaskGroup::new();
+    let health = Health::new(&tasks, &[WORKING, SESSION]);
+    let client = HealthClient::new(channel::local(Routes::new(health.server())));
+    let status = |service: &'static str| {
+        let mut client = client.clone();
+        async move { client.check(HealthCheckRequest { service: service.into() }).await.map(|answer| answer.into_inner().status()) }
+    };
+    let becomes = |service: &'static str, wanted: ServingStatus| {
+        let status = &status;
+        eventually(Duration::from_secs(5), move || {
+            let status = status(service);
+            async move { status.await.ok() == Some(wanted) }
+        })
+    };
+    let (redis, redis_too, disk) = (health.latch(SESSION, "redis"), health.latch(SESSION, "redis"), health.latch(SESSION, "disk"));
+    becomes(WORKING, ServingStatus::Serving).await;
+    becomes(SESSION, ServingStatus::NotServing).await;
+    becomes("", ServingStatus::NotServing).await;
+    assert_eq!(health.pending(), [(SESSION, vec!["disk", "redis"])]);
+    drop((redis, disk));
+    assert!(!health.is_ready());
+    drop(redis_too);
+    assert!(health.is_ready());
+    becomes(SESSION, ServingStatus::Serving).await;
+    becomes("", ServingStatus::Serving).await;
+    let again = health.latch(SESSION, "redis");
+    becomes(SESSION, ServingStatus::NotServing).await;
+    drop(again);
+    becomes("", ServingStatus::Serving).await;
+    assert!(status("strata.nobody.v1.NoService").await.is_err());
+
+    assert!(tasks.shutdown(Duration::from_secs(5)).await);
+    for service in [WORKING, SESSION, ""] {
+        becomes(service, ServingStatus::NotServing).await;
+    }
+    assert!(!health.is_ready());
+}
