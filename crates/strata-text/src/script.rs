@@ -52,7 +52,7 @@ pub fn language(text: &str) -> Language {
         }
     }
     // Japanese is a mixture: kana beside Han is Japanese unless it is a mere sprinkle.
-    if other > latin && other * 4 >= han {
+    if other > latin && other * 8 >= han {
         Language::Other
     } else if han >= latin && han > 0 {
         Language::Chinese

@@ -1,6 +1,14 @@
 //! From a text to a vector. Vectors are unit length, so that a dot product is their cosine; the identity of the embedder
 //! is stored with each and identities never mix in one index.
 
+pub mod builtin;
+pub mod cached;
+pub mod openai;
+
+pub use builtin::Builtin;
+pub use cached::Cached;
+pub use openai::{OpenAi, OpenAiConfig};
+
 use async_trait::async_trait;
 use std::fmt;
 

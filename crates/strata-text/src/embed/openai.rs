@@ -1,0 +1,389 @@
+//! A remote embedder with the interface of OpenAI: `POST {base}/embeddings`. Served by OpenAI, Ollama, vLLM, TEI and others.
+
+use super::{EmbedError, Embedder, EmbedderIdentity, Purpose, normalise};
+use crate::tokens;
+use async_trait::async_trait;
+use reqwest::StatusCode;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Bytes of an answer that are read: 256 vectors of 4,096 numbers as text stay under it.
+const MAX_ANSWER_BYTES: usize = 32 * 1024 * 1024;
+/// Longest pause before a retry, whatever the provider asks for: the caller has a deadline.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// First pause before a retry; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How to reach the provider, and what its model is.
+#[derive(Clone, Debug)]
+pub struct OpenAiConfig {
+    /// Up to and without `/embeddings`, such as `https://api.openai.com/v1`.
+    pub base_url: String,
+    /// Bearer token; none for a provider without keys.
+    pub api_key: Option<SecretString>,
+    /// Name of the model, sent to the provider.
+    pub model: String,
+    /// Length of a vector, 1 to `limits::VECTOR_DIMS`; an answer of another length is refused.
+    pub dimensions: usize,
+    /// Ask the provider for that length; off for providers that know no such field.
+    pub send_dimensions: bool,
+    /// Texts in one call, 1 to 256; providers allow 32 at least.
+    pub batch: usize,
+    /// Tokens of a text that are sent, by the documented estimator; the rest is cut.
+    pub max_tokens: u32,
+    /// Put before a query, such as `query: `.
+    pub query_prefix: String,
+    /// Put before a document, such as `passage: `.
+    pub document_prefix: String,
+    /// Of one call, without retries.
+    pub timeout: Duration,
+    /// Further tries after 429, 5xx, or no answer; at most 5.
+    pub retries: u32,
+    /// Thresholds of the model (see [`EmbedderIdentity`]).
+    pub min_similarity: f32,
+    /// See [`EmbedderIdentity::duplicate_similarity`].
+    pub duplicate_similarity: f32,
+    /// See [`EmbedderIdentity::conflict_similarity`].
+    pub conflict_similarity: f32,
+}
+
+impl OpenAiConfig {
+    /// A configuration with the usual values for the rest.
+    pub fn new(base_url: impl Into<String>, model: impl Into<String>, dimensions: usize) -> Self {
+        Self {
+            base_url: base_url.into(),
+            api_key: None,
+            model: model.into(),
+            dimensions,
+            send_dimensions: false,
+            batch: 32,
+            max_tokens: 2_000,
+            query_prefix: String::new(),
+            document_prefix: String::new(),
+            timeout: Duration::from_secs(10),
+            retries: 2,
+            min_similarity: 0.3,
+            duplicate_similarity: 0.95,
+            conflict_similarity: 0.7,
+        }
+    }
+}
+
+/// The embedder.
+#[derive(Debug)]
+pub struct OpenAi {
+    identity: EmbedderIdentity,
+    config: OpenAiConfig,
+    endpoint: reqwest::Url,
+    client: reqwest::Client,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    model: &'a str,
+    input: &'a [String],
+    encoding_format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dimensions: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+impl OpenAi {
+    /// Checks the configuration; calls nobody.
+    ///
+    /// # Errors
+    /// [`EmbedError::Refused`] naming the setting that is out of range.
+    pub fn new(config: OpenAiConfig) -> Result<Self, EmbedError> {
+        let refused = |what: &str| EmbedError::Refused(what.to_owned());
+        let base = config.base_url.trim_end_matches('/');
+        let endpoint = reqwest::Url::parse(&format!("{base}/embeddings")).map_err(|_| refused("base_url is no URL"))?;
+        if !matches!(endpoint.scheme(), "http" | "https") || !endpoint.username().is_empty() || endpoint.password().is_some() {
+            return Err(refused("base_url is an http or https URL without a user"));
+        }
+        if config.model.is_empty() {
+            return Err(refused("model is required"));
+        }
+        if !(1..=strata_core::limits::VECTOR_DIMS).contains(&config.dimensions) {
+            return Err(refused("dimensions is out of range"));
+        }
+        if !(1..=256).contains(&config.batch) || config.retries > 5 || config.max_tokens == 0 || config.timeout.is_zero() {
+            return Err(refused("batch is 1 to 256, retries at most 5, max_tokens and timeout above 0"));
+        }
+        // A second installation is refused and changes nothing.
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .timeout(config.timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|_| refused("no HTTP client can be made"))?;
+        let identity = EmbedderIdentity {
+            name: format!("{}@{}", config.model, config.dimensions),
+            dimensions: config.dimensions,
+            min_similarity: config.min_similarity,
+            duplicate_similarity: config.duplicate_similarity,
+            conflict_similarity: config.conflict_similarity,
+        };
+        Ok(Self { identity, config, endpoint, client })
+    }
+
+    /// Embeds one text and so checks key, model and dimension; for start-up.
+    ///
+    /// # Errors
+    /// As [`Embedder::embed`].
+    pub async fn probe(&self) -> Result<(), EmbedError> {
+        self.embed(&["probe"], Purpose::Query).await.map(drop)
+    }
+
+    async fn call(&self, input: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let mut pause = FIRST_PAUSE;
+        let mut tries_left = self.config.retries;
+        loop {
+            let failure = match self.attempt(input).await {
+                Ok(vectors) => return Ok(vectors),
+                Err(Attempt::Final(error)) => return Err(error),
+                Err(Attempt::Passing(error, asked)) => {
+                    pause = asked.unwrap_or(pause).min(MAX_PAUSE);
+                    error
+                }
+            };
+            if tries_left == 0 {
+                return Err(failure);
+            }
+            tries_left -= 1;
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    async fn attempt(&self, input: &[String]) -> Result<Vec<Vec<f32>>, Attempt> {
+        let body = Request {
+            model: &self.config.model,
+            input,
+            encoding_format: "float",
+            dimensions: self.config.send_dimensions.then_some(self.config.dimensions),
+        };
+        let mut request = self.client.post(self.endpoint.clone()).json(&body);
+        if let Some(key) = &self.config.api_key {
+            request = request.bearer_auth(key.expose_secret());
+        }
+        // The error of the client names the URL, never the body; it goes to the log all the same, not to the caller.
+        let passing = |what: &str| Attempt::Passing(EmbedError::Unavailable(what.to_owned()), None);
+        let mut response = request.send().await.map_err(|error| {
+            tracing::warn!(timeout = error.is_timeout(), connect = error.is_connect(), "embedding provider does not answer");
+            passing(if error.is_timeout() { "no answer in time" } else { "not reachable" })
+        })?;
+        let status = response.status();
+        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+            let asked = response.headers().get(reqwest::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            return Err(Attempt::Passing(EmbedError::Unavailable(format!("status {}", status.as_u16())), asked));
+        }
+        let refused = |what: &str| Attempt::Final(EmbedError::Refused(what.to_owned()));
+        if !status.is_success() {
+            return Err(refused(&format!("status {}", status.as_u16())));
+        }
+        let mut content = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|_| passing("the answer broke off"))? {
+            content.extend_from_slice(&chunk);
+            if content.len() > MAX_ANSWER_BYTES {
+                return Err(refused("the answer is too large"));
+            }
+        }
+        let answer: Answer = serde_json::from_slice(&content).map_err(|_| refused("the answer has another form"))?;
+        self.vectors(answer, input.len()).map_err(Attempt::Final)
+    }
+
+    fn vectors(&self, answer: Answer, expected: usize) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let refused = |what: &str| EmbedError::Refused(what.to_owned());
+        let mut items = answer.data;
+        items.sort_by_key(|item| item.index);
+        if items.len() != expected || items.iter().enumerate().any(|(i, item)| item.index != i) {
+            return Err(refused("another number of vectors than texts"));
+        }
+        items
+            .into_iter()
+            .map(|item| {
+                let mut vector = item.embedding;
+                if vector.len() != self.config.dimensions {
+                    return Err(refused("a vector of another dimension than configured"));
+                }
+                if !normalise(&mut vector) {
+                    return Err(refused("a vector without length"));
+                }
+                Ok(vector)
+            })
+            .collect()
+    }
+}
+
+enum Attempt {
+    Final(EmbedError),
+    /// May pass; how long the provider asks to wait.
+    Passing(EmbedError, Option<Duration>),
+}
+
+#[async_trait]
+impl Embedder for OpenAi {
+    fn identity(&self) -> &EmbedderIdentity {
+        &self.identity
+    }
+
+    async fn embed(&self, texts: &[&str], purpose: Purpose) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let prefix = match purpose {
+            Purpose::Query => &self.config.query_prefix,
+            Purpose::Document => &self.config.document_prefix,
+        };
+        let inputs: Vec<String> = texts.iter().map(|text| format!("{prefix}{}", tokens::cut(text, self.config.max_tokens))).collect();
+        let mut vectors = Vec::with_capacity(texts.len());
+        for batch in inputs.chunks(self.config.batch) {
+            vectors.extend(self.call(batch).await?);
+        }
+        Ok(vectors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::{Arc, Mutex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// What a provider was sent: head and body.
+    type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+
+    /// Serves HTTP/1.1 on port 0: one answer a request, the last one for ever.
+    async fn provider(answers: Vec<(&'static str, Value)>) -> (String, Seen) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let base = format!("http://{}/v1", listener.local_addr().expect("address"));
+        let seen = Seen::default();
+        let log = Arc::clone(&seen);
+        drop(std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            runtime.block_on(async move {
+                let mut turn = 0;
+                loop {
+                    let Ok((mut stream, _)) = listener.accept().await else { return };
+                    let (head, body) = read(&mut stream).await;
+                    let count = body["input"].as_array().map_or(0, Vec::len);
+                    log.lock().expect("lock").push((head, body));
+                    let (status, answer) = &answers[turn.min(answers.len() - 1)];
+                    turn += 1;
+                    // `null` stands for a proper answer, in reverse order.
+                    let answer = if answer.is_null() {
+                        json!({"data": (0..count).rev().map(|i| json!({"index": i, "embedding": [3.0, 4.0 * i as f32]})).collect::<Vec<_>>()})
+                    } else {
+                        answer.clone()
+                    };
+                    let text = answer.to_string();
+                    let reply = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len());
+                    stream.write_all(reply.as_bytes()).await.expect("write");
+                }
+            });
+        }));
+        (base, seen)
+    }
+
+    async fn read(stream: &mut tokio::net::TcpStream) -> (String, Value) {
+        let mut bytes = Vec::new();
+        loop {
+            let mut buffer = [0; 4096];
+            let n = stream.read(&mut buffer).await.expect("read");
+            bytes.extend_from_slice(&buffer[..n]);
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let head = head.to_lowercase();
+                let length: usize = head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |l| l.parse().expect("length"));
+                if body.len() >= length {
+                    return (head, serde_json::from_str(body).expect("json"));
+                }
+            }
+        }
+    }
+
+    fn config(base: &str) -> OpenAiConfig {
+        OpenAiConfig { timeout: Duration::from_secs(5), ..OpenAiConfig::new(base, "m1", 2) }
+    }
+
+    #[tokio::test]
+    async fn vectors_come_in_order_at_unit_length_in_batches() {
+        let (base, seen) = provider(vec![("200 OK", Value::Null)]).await;
+        let key = Some(SecretString::from("k-123"));
+        let config = OpenAiConfig { api_key: key, batch: 2, query_prefix: "query: ".into(), send_dimensions: true, ..config(&base) };
+        let embedder = OpenAi::new(config).expect("config");
+        assert!(!format!("{embedder:?}").contains("k-123"));
+        let vectors = embedder.embed(&["a", "b", "不吃辣"], Purpose::Query).await.expect("vectors");
+        assert_eq!(vectors, [vec![1.0, 0.0], vec![0.6, 0.8], vec![1.0, 0.0]]);
+        let seen = seen.lock().expect("lock");
+        assert_eq!(seen.len(), 2);
+        assert!(seen[0].0.starts_with("post /v1/embeddings") && seen[0].0.contains("authorization: bearer k-123"));
+        assert_eq!(seen[0].1, json!({"model": "m1", "input": ["query: a", "query: b"], "encoding_format": "float", "dimensions": 2}));
+        assert_eq!(seen[1].1["input"], json!(["query: 不吃辣"]));
+    }
+
+    #[tokio::test]
+    async fn passing_failures_are_tried_again_and_then_reported() {
+        let (base, seen) = provider(vec![("429 Too Many Requests\r\nretry-after: 0", json!({})), ("503 Service Unavailable", json!({})), ("200 OK", Value::Null)]).await;
+        let embedder = OpenAi::new(config(&base)).expect("config");
+        assert_eq!(embedder.embed(&["a"], Purpose::Document).await.expect("third try").len(), 1);
+        assert_eq!(seen.lock().expect("lock").len(), 3);
+
+        let (base, seen) = provider(vec![("500 Internal Server Error", json!({"secret": "x"}))]).await;
+        let embedder = OpenAi::new(OpenAiConfig { retries: 1, ..config(&base) }).expect("config");
+        assert_eq!(embedder.embed(&["a"], Purpose::Query).await, Err(EmbedError::Unavailable("status 500".into())));
+        assert_eq!(seen.lock().expect("lock").len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_or_a_strange_answer_is_final() {
+        for (status, answer, says) in [
+            ("401 Unauthorized", json!({"error": "bad key k-1"}), "status 401"),
+            ("302 Found\r\nlocation: http://127.0.0.1:1/", json!({}), "status 302"),
+            ("200 OK", json!({"data": []}), "another number of vectors than texts"),
+            ("200 OK", json!({"data": [{"index": 1, "embedding": [1.0, 0.0]}]}), "another number of vectors than texts"),
+            ("200 OK", json!({"data": [{"index": 0, "embedding": [1.0]}]}), "a vector of another dimension than configured"),
+            ("200 OK", json!({"data": [{"index": 0, "embedding": [0.0, 0.0]}]}), "a vector without length"),
+            ("200 OK", json!("hello"), "the answer has another form"),
+        ] {
+            let (base, seen) = provider(vec![(status, answer)]).await;
+            let embedder = OpenAi::new(config(&base)).expect("config");
+            assert_eq!(embedder.embed(&["a"], Purpose::Query).await, Err(EmbedError::Refused(says.into())), "{status}");
+            assert_eq!(seen.lock().expect("lock").len(), 1, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_unavailable() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let base = format!("http://{}", listener.local_addr().expect("address"));
+        drop(listener);
+        let embedder = OpenAi::new(OpenAiConfig { retries: 0, ..config(&base) }).expect("config");
+        assert_eq!(embedder.probe().await, Err(EmbedError::Unavailable("not reachable".into())));
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        for config in [
+            OpenAiConfig::new("nonsense", "m", 2),
+            OpenAiConfig::new("ftp://host/v1", "m", 2),
+            OpenAiConfig::new("https://user:pw@host/v1", "m", 2),
+            OpenAiConfig::new("https://host/v1", "", 2),
+            OpenAiConfig::new("https://host/v1", "m", 0),
+            OpenAiConfig { batch: 0, ..OpenAiConfig::new("https://host/v1", "m", 2) },
+            OpenAiConfig { retries: 6, ..OpenAiConfig::new("https://host/v1", "m", 2) },
+        ] {
+            assert!(matches!(OpenAi::new(config), Err(EmbedError::Refused(_))));
+        }
+    }
+}
