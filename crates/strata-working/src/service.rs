@@ -1,0 +1,263 @@
+//! The gRPC surface: from a signed call to the boards and back. Nothing is decided here.
+
+use crate::boards::{TaskKey, Write};
+use crate::requests::RequestKey;
+use crate::role::Shared;
+use prost::Message;
+use std::sync::Arc;
+use strata_api::convert::{common, working as convert};
+use strata_api::error::status;
+use strata_api::internal::v1 as internal;
+use strata_api::internal::v1::participant_service_server::ParticipantService;
+use strata_api::working::v1 as pb;
+use strata_api::working::v1::working_memory_service_server::WorkingMemoryService;
+use strata_core::id::Level;
+use strata_core::policy::working::{Board, Change, Content, Fact, Goal, Ownership, Seal, Settle, check_goal};
+use strata_core::{FactKey, Fault, Owner, Reason, Timestamp, id::check_id};
+use strata_runtime::Claims;
+use strata_runtime::task::detached_write;
+use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, Span};
+
+/// Both services of the role.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkingService {
+    shared: Arc<Shared>,
+}
+
+/// A call whose signature, owner and task were checked.
+struct Call {
+    owner: Owner,
+    key: TaskKey,
+    /// Epoch of the claim, for a write.
+    epoch: Option<u64>,
+    now: Timestamp,
+    /// Carries the task's id (rule W9): everything about the task is logged inside.
+    span: Span,
+}
+
+impl WorkingService {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    fn call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str, task_id: &str) -> Result<Call, Fault> {
+        let claims = Claims::of(request)?;
+        let user = claims.require_user()?;
+        let asked = if user_id.is_empty() { user.as_str() } else { user_id };
+        let owner = common::owner(&claims.caller, asked, agent_id)?;
+        if owner.user != *user {
+            return Err(Fault::new(Reason::OwnerMismatch, "user_id: the call is signed for another user"));
+        }
+        if claims.write.is_some_and(|write| write.level != Level::Task) {
+            return Err(Fault::new(Reason::UnsignedCall, "a board is written at task level only"));
+        }
+        let task = convert::task_id(task_id)?;
+        // The span of the call itself belongs to the task too.
+        Span::current().record("task_id", task.as_str());
+        let span = tracing::info_span!("board", task_id = task.as_str());
+        let epoch = claims.write.map(|write| write.epoch);
+        Ok(Call { key: TaskKey::new(&owner, &task), owner, epoch, now: self.shared.now(), span })
+    }
+
+    fn write<M: Message + Default>(
+        &self,
+        call: &Call,
+        generation: u64,
+        request: Option<RequestKey>,
+        decide: impl FnOnce(&Board) -> Result<Change, Fault>,
+        answer: impl Fn(&Board) -> M,
+    ) -> Result<Response<M>, Status> {
+        let _task = call.span.enter();
+        let write = Write { caller: &call.owner, key: &call.key, generation, request, now: call.now };
+        let limit = self.shared.settings().total_bytes;
+        self.shared.boards.write(&write, limit, decide, answer).map(Response::new).map_err(|fault| refused(&call.key, fault))
+    }
+
+    /// Writes what is due of the call's task to the checkpoint store, also when the caller goes away.
+    async fn survive(&self, call: &Call) {
+        let (shared, key) = (Arc::clone(&self.shared), call.key.clone());
+        let write = async move {
+            shared.flush_one(&key).await;
+            Ok::<(), Fault>(())
+        };
+        // It fails by a panic only, which is logged where it happens.
+        let _ = detached_write(write.instrument(call.span.clone())).await;
+    }
+}
+
+fn refused(key: &TaskKey, fault: Fault) -> Status {
+    tracing::debug!(task_id = key.task().as_str(), reason = fault.reason.name(), "a call was refused");
+    status(fault)
+}
+
+/// The request as it is compared with a repetition: without the generation, which a caller may learn in between.
+macro_rules! request_key {
+    ($body:expr, $method:literal) => {{
+        let mut body = $body.clone();
+        body.generation = 0;
+        RequestKey::of($method, &body.request_id, &body)
+    }};
+}
+
+fn sentences(text: &str) -> usize {
+    strata_text::sentences(text).len()
+}
+
+fn checked_goal(goal: Option<pb::Goal>) -> Result<(Goal, usize), Fault> {
+    let goal = convert::goal(goal)?;
+    let sentences = sentences(&goal.sentence);
+    Ok((goal, sentences))
+}
+
+#[tonic::async_trait]
+impl WorkingMemoryService for WorkingService {
+    async fn create_task(&self, request: Request<pb::CreateTaskRequest>) -> Result<Response<pb::CreateTaskResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let _task = call.span.enter();
+        let settings = self.shared.settings();
+        let new = || {
+            let (goal, sentences) = checked_goal(body.goal.clone())?;
+            check_goal(&goal, sentences)?;
+            let session = convert::session_id(&body.session_id)?;
+            let idle = convert::idle_time(body.idle_time.as_ref(), settings.idle_micros())?;
+            let key = RequestKey::of("CreateTask", &body.request_id, body)?;
+            Ok((Board::new(call.owner.clone(), call.key.task().clone(), session, goal, idle, call.now), key))
+        };
+        let create = |(board, key)| {
+            let answer = |board: &Board| pb::CreateTaskResponse { task: Some(convert::wire_task(board)) };
+            self.shared.boards.create(board, key, settings.total_bytes, call.now, answer)
+        };
+        new().and_then(create).map(Response::new).map_err(|fault| refused(&call.key, fault))
+    }
+
+    async fn get_task(&self, request: Request<pb::GetTaskRequest>) -> Result<Response<pb::GetTaskResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let _task = call.span.enter();
+        let task = self.shared.boards.read(&call.key, &call.owner, call.now, convert::wire_task);
+        task.map(|task| Response::new(pb::GetTaskResponse { task: Some(task) })).map_err(|fault| refused(&call.key, fault))
+    }
+
+    async fn put_facts(&self, request: Request<pb::PutFactsRequest>) -> Result<Response<pb::PutFactsResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let key = request_key!(body, "PutFacts").map_err(status)?;
+        let facts = convert::facts(body.facts.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let keys: Vec<FactKey> = facts.iter().map(|fact| fact.key.clone()).collect();
+        let answer = |board: &Board| {
+            let stored = keys.iter().filter_map(|key| board.facts.get(key).map(|fact| convert::wire_fact(key, fact)));
+            pb::PutFactsResponse { facts: stored.collect(), version: board.version }
+        };
+        self.write(&call, body.generation, key, |board| board.decide_facts(facts, call.epoch, call.now), answer)
+    }
+
+    async fn update_todos(&self, request: Request<pb::UpdateTodosRequest>) -> Result<Response<pb::UpdateTodosResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let key = request_key!(body, "UpdateTodos").map_err(status)?;
+        let todos = convert::todos(body.todos.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let answer = |board: &Board| pb::UpdateTodosResponse {
+            todos: board.todos.iter().map(convert::wire_todo).collect(),
+            version: board.version,
+        };
+        self.write(&call, body.generation, key, |board| board.decide_todos(todos), answer)
+    }
+
+    async fn append_digest(&self, request: Request<pb::AppendDigestRequest>) -> Result<Response<pb::AppendDigestResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let key = request_key!(body, "AppendDigest").map_err(status)?;
+        let digest = convert::digest(body.digest.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let count = sentences(&digest.sentence);
+        let answer = |board: &Board| pb::AppendDigestResponse {
+            digest: board.digests.last().map(convert::wire_digest),
+            version: board.version,
+        };
+        self.write(&call, body.generation, key, |board| board.decide_digest(digest, count, call.now), answer)
+    }
+
+    async fn update_goal(&self, request: Request<pb::UpdateGoalRequest>) -> Result<Response<pb::UpdateGoalResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let key = request_key!(body, "UpdateGoal").map_err(status)?;
+        let (goal, count) = checked_goal(body.goal.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let answer = |board: &Board| pb::UpdateGoalResponse { goal: Some(convert::wire_goal(&board.goal)), version: board.version };
+        self.write(&call, body.generation, key, |board| board.decide_goal(goal, count), answer)
+    }
+
+    async fn end_task(&self, request: Request<pb::EndTaskRequest>) -> Result<Response<pb::EndTaskResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let key = RequestKey::of("EndTask", &body.request_id, body).map_err(status)?;
+        let ended = call.span.in_scope(|| self.shared.boards.end(&call.key, &call.owner, key, call.now));
+        let (tombstone, already_ended) = ended.map_err(|fault| refused(&call.key, fault))?;
+        // Also when it had ended before: the first answer may have been lost together with the write.
+        self.survive(&call).await;
+        Ok(Response::new(pb::EndTaskResponse {
+            end_time: Some(common::wire_time(tombstone.end_time)),
+            facts_dropped: tombstone.facts_dropped,
+            already_ended,
+        }))
+    }
+}
+
+fn sealed(key: &FactKey, board: &Board) -> Option<internal::SealResponse> {
+    let Fact { content, source, verified_at, ownership, .. } = board.facts.get(key)?;
+    let (Content::Value(value), Ownership::Sealed { epoch, .. }) = (content, ownership) else { return None };
+    Some(internal::SealResponse {
+        value: value.clone(),
+        source: source.clone(),
+        epoch: *epoch,
+        session_id: board.session.as_ref().map(|session| session.as_str().to_owned()).unwrap_or_default(),
+        verified_at: Some(common::wire_time(*verified_at)),
+    })
+}
+
+fn promotion_id(value: &str) -> Result<String, Fault> {
+    check_id("promotion_id", value)?;
+    Ok(value.to_owned())
+}
+
+#[tonic::async_trait]
+impl ParticipantService for WorkingService {
+    async fn seal(&self, request: Request<internal::SealRequest>) -> Result<Response<internal::SealResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let seal = || {
+            let deadline = body.deadline.as_ref().ok_or_else(|| Fault::field("deadline", "is required"))?;
+            let seal = Seal {
+                key: FactKey::new(body.key.as_str())?,
+                promotion_id: promotion_id(&body.promotion_id)?,
+                epoch: body.epoch,
+                deadline: common::time("deadline", deadline)?,
+            };
+            let view = |board: &Board| sealed(&seal.key, board);
+            let answer = self.shared.boards.seal(&call.key, &call.owner, &seal, call.now, view)?;
+            answer.ok_or_else(|| Fault::new(Reason::Internal, "a sealed fact shows no seal"))
+        };
+        let answer = call.span.in_scope(seal).map_err(|fault| refused(&call.key, fault))?;
+        // A seal that a restart forgets would let a write pass in the middle of a promotion.
+        self.survive(&call).await;
+        Ok(Response::new(answer))
+    }
+
+    async fn settle(&self, request: Request<internal::SettleRequest>) -> Result<Response<internal::SettleResponse>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let settle = || {
+            let settle = Settle {
+                key: FactKey::new(body.key.as_str())?,
+                promotion_id: promotion_id(&body.promotion_id)?,
+                seal_epoch: body.seal_epoch,
+                committed: body.committed,
+                epoch: body.epoch,
+            };
+            self.shared.boards.settle(&call.key, &call.owner, &settle, call.now)
+        };
+        let already_settled = call.span.in_scope(settle).map_err(|fault| refused(&call.key, fault))?;
+        self.survive(&call).await;
+        Ok(Response::new(internal::SettleResponse { already_settled }))
+    }
+}
