@@ -6,7 +6,7 @@ use anyhow::Result;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     net::SocketAddr,
     path::PathBuf,
     time::Duration,
@@ -54,10 +54,10 @@ pub struct Config {
     pub storage: StorageConfig,
     /// Logs, traces, metrics.
     pub telemetry: TelemetryConfig,
-    /// Key registry that replaces the shipped one.
+    /// Key registry that extends the built-in one.
     pub registry_file: Option<PathBuf>,
     /// Modes of the layers: NORMAL, RECALL_OFF, WRITE_OFF, BYPASS (rule D1). Reloaded.
-    pub modes: BTreeMap<Layer, strata_core::policy::modes::Mode>,
+    pub modes: strata_router::modes::Modes,
     /// Numbers of the rules. Reloaded.
     pub policy: PolicySettings,
 }
@@ -235,7 +235,7 @@ impl Default for Config {
             storage: StorageConfig::default(),
             telemetry: TelemetryConfig::default(),
             registry_file: None,
-            modes: BTreeMap::new(),
+            modes: strata_router::modes::Modes::default(),
             policy: PolicySettings::default(),
         }
     }
@@ -298,6 +298,16 @@ impl Config {
         let config: Self = load(args.source.config.as_deref(), ENV_PREFIX, &overrides(args)).map_err(anyhow::Error::new)?;
         config.validate().map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
         Ok(config)
+    }
+
+    /// What a running process takes over from a changed file. The rest of the file must still be well-formed.
+    ///
+    /// # Errors
+    /// The first problem, with its field and where it came from.
+    pub fn load_reloadable(file: &std::path::Path) -> Result<(PolicySettings, strata_router::modes::Modes)> {
+        let config: Self = load(Some(file), ENV_PREFIX, &[]).map_err(anyhow::Error::new)?;
+        config.policy.validate().map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
+        Ok((config.policy, config.modes))
     }
 
     /// Whether this process runs a role.

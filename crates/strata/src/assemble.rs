@@ -1,0 +1,422 @@
+//! Who calls whom. Builds the roles of this process from the configuration, joins them by channels, and serves them: a role
+//! in this process is reached through the same signed header and the same layers as one in another.
+
+use crate::config::{Config, EmbedderKind, Synchronous};
+use anyhow::{Context as _, Result, anyhow};
+use arc_swap::ArcSwap;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use strata_core::{
+    Fault,
+    policy::{authz::Layer, registry::Registry},
+};
+use strata_longterm::{IndexConfig, LongtermDeps, LongtermRole};
+use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
+use strata_runtime::{
+    Ports, RpcChannel, channel, health,
+    layer::{admission::AdmissionSettings, auth::Authenticator},
+    lifecycle::Lifecycle,
+    ports::{RandomIds, random_bytes},
+    redis_store::{RedisPool, RedisSettings},
+    server::{self, ServeConfig},
+    signing::{KeyRing, SharedKeys, Signer, Verifier},
+    sqlite::{Database, Location, Migration, SqliteSettings},
+    stack::{self, StackDeps},
+};
+use strata_session::{SessionDeps, SessionRole, StoreConfig};
+use strata_text::embed::{Builtin, Cached, Embedder, OpenAi, OpenAiConfig};
+use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tonic::service::Routes;
+
+/// Of the grace period, the part that listeners may take to drain; the rest is for the stores.
+const DRAIN_SHARE: f64 = 0.6;
+
+/// The roles of this process, serving.
+pub struct Running {
+    lifecycle: Lifecycle,
+    public: Option<SocketAddr>,
+    internal: Option<SocketAddr>,
+    listeners: Vec<JoinHandle<Result<(), Fault>>>,
+    working: Option<WorkingRole>,
+    session: Option<SessionRole>,
+    longterm: Option<Arc<LongtermRole>>,
+    router: Option<Arc<RouterRole>>,
+    grace: Duration,
+    about: About,
+    _reload: Option<strata_runtime::config::Watch>,
+}
+
+/// Starts everything. `file` is watched: `policy` and `modes` follow it without a restart.
+///
+/// # Errors
+/// When an address is taken, a listener would be open to strangers, or a store of this process cannot be opened. Redis, Qdrant
+/// and other roles need not be up: what depends on them says so until they are.
+pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
+    let fault = |fault: Fault| anyhow!("{}", fault.message);
+    let ports = Ports::system();
+    let lifecycle = Lifecycle::new(&services(&config));
+    let keys = match config.signing_keys().map_err(fault)? {
+        Some(text) => KeyRing::parse(&text).map_err(fault)?,
+        None => KeyRing::ephemeral(&RandomIds),
+    };
+    let keys = SharedKeys::new(keys);
+    // Several routers must open each other's page tokens and consent challenges; a process alone needs nobody's.
+    let secret = match config.shared_secret().map_err(fault)? {
+        Some(secret) => secret,
+        None => own_secret(&config.data_dir)?,
+    };
+    let settings = Arc::new(ArcSwap::from_pointee(config.policy.clone()));
+    let modes = Arc::new(ArcSwap::from_pointee(config.modes));
+    let registry = Arc::new(match &config.registry_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("registry_file {}", path.display()))?;
+            Registry::extended(&text).map_err(|problem| anyhow!("registry_file: {problem}"))?
+        }
+        None => Registry::builtin(),
+    });
+    let redis = config
+        .redis
+        .url
+        .as_ref()
+        .map(|url| {
+            let settings = RedisSettings {
+                response_timeout: Duration::from_millis(config.redis.response_ms),
+                connect_timeout: Duration::from_millis(config.redis.connect_ms),
+                ..RedisSettings::default()
+            };
+            RedisPool::connect(url, settings)
+        })
+        .transpose()
+        .map_err(fault)?;
+    let embedder = if config.runs(Layer::Session) || config.runs(Layer::Longterm) { embedder(&config, &lifecycle).await? } else { None };
+    let about = about(&config, embedder.as_deref());
+
+    let stack = StackDeps {
+        admission: AdmissionSettings { max_in_flight: config.server.max_in_flight, ..AdmissionSettings::default() },
+        ..StackDeps::new(ports.clone())
+    };
+    let verifier = Arc::new(Verifier::new(keys.clone(), ports.clone()));
+    let local = |routes: Routes| channel::local(stack::internal(routes, Arc::clone(&verifier), &stack));
+    let signer = Signer::new(keys.clone(), ports.clone());
+
+    let working = if config.runs(Layer::Working) {
+        let checkpoint = match &redis {
+            Some(pool) => CheckpointConfig::Redis(pool.clone()),
+            None => CheckpointConfig::Embedded(database(&config, "working", strata_working::MIGRATIONS, &lifecycle).await?),
+        };
+        let deps = WorkingDeps { ports: ports.clone(), settings: Arc::clone(&settings), checkpoint };
+        Some(WorkingRole::build(deps).await.map_err(fault)?)
+    } else {
+        None
+    };
+    let session = if config.runs(Layer::Session) {
+        let store = match &redis {
+            Some(pool) => StoreConfig::Redis(pool.clone()),
+            None => StoreConfig::Embedded(database(&config, "session", strata_session::MIGRATIONS, &lifecycle).await?),
+        };
+        let deps = SessionDeps {
+            ports: ports.clone(),
+            settings: Arc::clone(&settings),
+            store,
+            embedder: embedder.clone(),
+            secret: secret.clone(),
+        };
+        Some(SessionRole::build(deps).await.map_err(fault)?)
+    } else {
+        None
+    };
+    let longterm = if config.runs(Layer::Longterm) {
+        let index = match &config.qdrant.url {
+            Some(url) => IndexConfig::Qdrant { url: url.clone(), api_key: config.qdrant.api_key.clone() },
+            None => IndexConfig::Exact,
+        };
+        let deps = LongtermDeps {
+            ports: ports.clone(),
+            settings: Arc::clone(&settings),
+            database: database(&config, "longterm", strata_longterm::MIGRATIONS, &lifecycle).await?,
+            index,
+            embedder: embedder.clone(),
+            registry: Arc::clone(&registry),
+            secret: secret.clone(),
+        };
+        Some(Arc::new(LongtermRole::build(deps).await.map_err(fault)?))
+    } else {
+        None
+    };
+
+    let mut listeners = Vec::new();
+    let serve_config = ServeConfig { grace: config.grace().mul_f64(DRAIN_SHARE), ..ServeConfig::default() };
+    let token = lifecycle.tasks.token().clone();
+    let mut serve = |listener: TcpListener, service: RpcChannel| {
+        let (serve_config, token) = (serve_config.clone(), token.clone());
+        listeners.push(
+            lifecycle.tasks.spawn("listener", async move { server::serve(listener, service, &serve_config, token).await }),
+        );
+    };
+
+    let mut internal = None;
+    if let Some(address) = config.server.internal_listen {
+        let layers = [
+            working.as_ref().map(WorkingRole::routes),
+            session.as_ref().map(SessionRole::routes),
+            longterm.as_ref().map(|role| role.routes()),
+        ];
+        // Each brings its own answer for unknown paths; one router can have but one.
+        let routes = layers.into_iter().flatten().fold(Routes::new(lifecycle.health.server()).into_axum_router(), |routes, layer| {
+            routes.merge(layer.into_axum_router().reset_fallback())
+        });
+        let routes = Routes::from(routes);
+        let listener = server::bind(address).await.map_err(fault)?;
+        internal = Some(listener.local_addr()?);
+        serve(listener, stack::internal(routes, Arc::clone(&verifier), &stack));
+    }
+
+    let mut public = None;
+    let router = if config.runs(Layer::Router) {
+        let reach = |role: Layer, here: Option<Routes>, peer: &Option<String>| -> Result<RpcChannel> {
+            let channel = match (here, peer) {
+                (Some(routes), _) => local(routes),
+                (None, Some(url)) => channel::connect(&channel::EndpointConfig::new(url.as_str())).map_err(fault)?,
+                (None, None) => return Err(anyhow!("peers.{} is not set", role.name())),
+            };
+            Ok(signer.sign(channel))
+        };
+        let channels = LayerChannels {
+            working: reach(Layer::Working, working.as_ref().map(WorkingRole::routes), &config.peers.working)?,
+            session: reach(Layer::Session, session.as_ref().map(SessionRole::routes), &config.peers.session)?,
+            longterm: reach(Layer::Longterm, longterm.as_ref().map(|role| role.routes()), &config.peers.longterm)?,
+        };
+        let ledger = match &redis {
+            Some(pool) => LedgerConfig::Redis(pool.clone()),
+            None => LedgerConfig::Embedded(Location::File(file_of(&config, "ledger"))),
+        };
+        let deps = RouterDeps {
+            ports: ports.clone(),
+            settings: Arc::clone(&settings),
+            registry: Arc::clone(&registry),
+            channels,
+            ledger,
+            modes: Arc::clone(&modes),
+            about: about.clone(),
+        };
+        let router = Arc::new(RouterRole::build(deps).await.map_err(fault)?);
+        let keys = config.api_keys().map_err(fault)?;
+        server::check_exposure(config.server.listen, !keys.is_empty()).map_err(fault)?;
+        let authenticator = if keys.is_empty() {
+            Authenticator::local(config.local_principal().map_err(fault)?)
+        } else {
+            Authenticator::with_keys(keys).map_err(fault)?
+        };
+        let routes = router.routes().add_service(lifecycle.health.server());
+        let routes = health::with_reflection(routes, strata_api::FILE_DESCRIPTOR_SET).map_err(fault)?;
+        let listener = server::bind(config.server.listen).await.map_err(fault)?;
+        public = Some(listener.local_addr()?);
+        serve(listener, stack::public(routes, Arc::new(authenticator), &stack));
+        Some(router)
+    } else {
+        None
+    };
+
+    let reload = file.map(|path| watch(path, &settings, &modes)).transpose()?;
+    Ok(Running {
+        lifecycle,
+        public,
+        internal,
+        listeners,
+        working,
+        session,
+        longterm,
+        router,
+        grace: config.grace(),
+        about,
+        _reload: reload,
+    })
+}
+
+impl Running {
+    /// Where the router answers.
+    #[must_use]
+    pub const fn public_address(&self) -> Option<SocketAddr> {
+        self.public
+    }
+
+    /// Says what serves where, once, when it can.
+    pub fn announce(&self) {
+        for (key, value) in &self.about.settings {
+            tracing::info!(setting = key, value, "running with");
+        }
+        if self.about.settings.get("embedder").is_some_and(|e| e.starts_with("none")) {
+            tracing::warn!("no embedding model: recall finds by key and by words, not by meaning; `make model` fetches the built-in one");
+        }
+        if let Some(address) = self.public {
+            tracing::info!(%address, "the router serves");
+        }
+        if let Some(address) = self.internal {
+            tracing::info!(%address, "the layers serve signed calls");
+        }
+        tracing::info!("ready");
+    }
+
+    /// Returns when the process is to stop.
+    ///
+    /// # Errors
+    /// When the signal handlers cannot be installed.
+    pub async fn wait_for_signal(&self) -> Result<()> {
+        self.lifecycle.wait_for_signal().await.map_err(|f| anyhow!("{}", f.message))?;
+        Ok(())
+    }
+
+    /// Stops within the grace period: health says so first, listeners drain, then the stores take what was acknowledged.
+    /// False when something had to be cut off.
+    pub async fn stop(self) -> bool {
+        let watch = strata_runtime::ports::Stopwatch::start();
+        self.lifecycle.tasks.token().cancel();
+        let mut clean = true;
+        for listener in self.listeners {
+            // Bounded by the listener's own grace.
+            clean &= matches!(listener.await, Ok(Ok(())));
+        }
+        let left = || self.grace.saturating_sub(watch.elapsed()).max(Duration::from_secs(1));
+        // The router first: it calls the others.
+        if let Some(router) = &self.router {
+            router.shutdown(left()).await;
+        }
+        if let Some(working) = &self.working {
+            working.shutdown(left()).await;
+        }
+        if let Some(session) = &self.session {
+            session.shutdown(left()).await;
+        }
+        if let Some(longterm) = &self.longterm {
+            longterm.shutdown(left()).await;
+        }
+        clean & self.lifecycle.shutdown(left()).await
+    }
+}
+
+/// Full names of the services this process answers for, for their health.
+fn services(config: &Config) -> Vec<&'static str> {
+    let mut services = Vec::new();
+    for (role, names) in [
+        (Layer::Working, &["strata.working.v1.WorkingMemoryService"][..]),
+        (Layer::Session, &["strata.session.v1.SessionMemoryService"]),
+        (Layer::Longterm, &["strata.longterm.v1.LongTermMemoryService"]),
+    ] {
+        if config.runs(role) || config.runs(Layer::Router) {
+            services.extend(names);
+        }
+    }
+    if config.runs(Layer::Router) {
+        services.extend(["strata.router.v1.RouterService", "strata.admin.v1.AdminService"]);
+    }
+    services
+}
+
+/// The embedder, or none: a missing model is no reason not to start, and is said loudly.
+async fn embedder(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Arc<dyn Embedder>>> {
+    let settings = &config.embedder;
+    match settings.kind {
+        EmbedderKind::None => Ok(None),
+        EmbedderKind::Builtin => {
+            let dir = settings.model_dir.clone();
+            if !dir.join("weights.npz").exists() {
+                return Ok(None);
+            }
+            let load = move || Builtin::load(&dir);
+            let model = lifecycle.tasks.blocking("load model", load).await.context("the model loader stopped")?;
+            let model = model.with_context(|| format!("the model in {} cannot be used", settings.model_dir.display()))?;
+            Ok(Some(Arc::new(Cached::new(model))))
+        }
+        EmbedderKind::Openai => {
+            let (url, model) = (settings.url.clone().unwrap_or_default(), settings.model.clone().unwrap_or_default());
+            let dimensions = settings.dimensions.context("embedder.dimensions is required for the kind openai")?;
+            let remote = OpenAi::new(OpenAiConfig { api_key: settings.api_key.clone(), ..OpenAiConfig::new(url, model, dimensions) })?;
+            Ok(Some(Arc::new(Cached::new(remote))))
+        }
+    }
+}
+
+fn about(config: &Config, embedder: Option<&dyn Embedder>) -> About {
+    let roles: Vec<_> = config.roles.iter().map(|r| r.name()).collect();
+    let redis = if config.redis.url.is_some() { "redis" } else { "embedded" };
+    let settings = BTreeMap::from([
+        ("roles".to_owned(), roles.join(", ")),
+        ("session store".to_owned(), redis.to_owned()),
+        ("ledger".to_owned(), redis.to_owned()),
+        ("index".to_owned(), if config.qdrant.url.is_some() { "qdrant" } else { "exact (embedded)" }.to_owned()),
+        ("embedder".to_owned(), embedder.map_or_else(|| "none: keyword search only".to_owned(), |e| e.identity().name.clone())),
+    ]);
+    About { version: env!("CARGO_PKG_VERSION").to_owned(), settings }
+}
+
+fn file_of(config: &Config, name: &str) -> PathBuf {
+    config.data_dir.join(format!("{name}.sqlite"))
+}
+
+async fn database(config: &Config, name: &'static str, migrations: &'static [Migration], lifecycle: &Lifecycle) -> Result<Database> {
+    std::fs::create_dir_all(&config.data_dir).with_context(|| format!("data_dir {} cannot be made", config.data_dir.display()))?;
+    let location = Location::File(file_of(config, name));
+    let settings = SqliteSettings {
+        synchronous: match config.storage.synchronous {
+            Synchronous::Full => strata_runtime::sqlite::Synchronous::Full,
+            Synchronous::Normal => strata_runtime::sqlite::Synchronous::Normal,
+        },
+        readers: config.storage.readers,
+        ..SqliteSettings::default()
+    };
+    let open = move || Database::open(&location, migrations, settings);
+    lifecycle
+        .tasks
+        .blocking("open database", open)
+        .await
+        .context("the database opener stopped")?
+        .with_context(|| format!("{} cannot be opened", file_of(config, name).display()))
+}
+
+/// The secret of a process that is alone: made once and kept beside its stores, so that page tokens and tombstones outlive a
+/// restart.
+fn own_secret(dir: &Path) -> Result<Vec<u8>> {
+    std::fs::create_dir_all(dir).with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
+    let path = dir.join("secret");
+    match std::fs::read(&path) {
+        Ok(secret) if secret.len() == 32 => return Ok(secret),
+        Ok(_) => return Err(anyhow!("{} is damaged: it must have 32 bytes", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    }
+    let secret = random_bytes(&RandomIds).to_vec();
+    let write = || -> std::io::Result<()> {
+        use std::{io::Write as _, os::unix::fs::OpenOptionsExt as _};
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(&secret)?;
+        file.sync_all()
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(secret)
+}
+
+/// Policy and modes follow the file; a bad file is refused as a whole and the last good one stays in force.
+fn watch(
+    path: &Path,
+    settings: &Arc<ArcSwap<strata_core::policy::settings::PolicySettings>>,
+    modes: &strata_router::modes::SharedModes,
+) -> Result<strata_runtime::config::Watch> {
+    let (settings, modes, file) = (Arc::clone(settings), Arc::clone(modes), path.to_owned());
+    let reload = move || {
+        match Config::load_reloadable(&file) {
+            Ok((policy, new_modes)) => {
+                settings.store(Arc::new(policy));
+                modes.store(Arc::new(new_modes));
+                tracing::info!("policy and modes were reloaded");
+            }
+            Err(error) => tracing::error!(%error, "the changed configuration is refused; the last good one stays in force"),
+        }
+    };
+    strata_runtime::config::watch(path, reload).map_err(anyhow::Error::new)
+}
