@@ -1,4 +1,8 @@
-//! The product as a whole: its structure, its coverage, its processes.
+//! The product as a whole: its structure, its coverage, its command line, its processes.
 
 mod architecture;
+mod cli;
+mod cluster;
 mod coverage;
+mod stories;
+mod survival;

@@ -1,0 +1,77 @@
+//! The command line: what it teaches, and what it says when something is wrong.
+
+use crate::cluster::strata;
+
+fn refused(args: &[&str]) -> String {
+    let output = strata(args);
+    assert!(!output.status.success(), "{args:?} must fail");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in [&["--help"][..], &["serve", "--help"], &["replay", "--help"], &["ctl", "--help"], &["ctl", "recall", "--help"], &["config", "--help"]] {
+        let output = strata(command);
+        assert!(output.status.success());
+        assert!(output.stdout.len() > 200, "{command:?}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(strata(&["completions", shell]).status.success());
+    }
+}
+
+#[test]
+fn a_bad_setting_is_named_with_its_source() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |text: &str| {
+        let path = folder.path().join("strata.toml");
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    for (text, named) in [
+        ("[server]\nlisten = \"nowhere\"", "server.listen"),
+        ("[server]\nport = 1", "server.port"),
+        ("[server]\ngrace_seconds = 0", "server.grace_seconds"),
+        ("[policy.recall]\nfloor = -1.0", "policy.recall.floor"),
+        ("[policy.context]\nmemory = 50", "policy.context"),
+        ("roles = [\"router\"]", "signing_keys"),
+        ("roles = [\"router\"]\nsigning_keys = \"k:00\"", "peers.working"),
+        ("roles = [\"session\"]\nsigning_keys = \"k:00\"", "server.internal_listen"),
+        ("[[auth.api_keys]]\nid = \"a\"\nhash = \"xyz\"\ntenant = \"t\"", "auth.api_keys[0].hash"),
+    ] {
+        let error = refused(&["config", "check", "--config", &write(text)]);
+        assert!(error.contains(named), "{named} is not named in: {error}");
+    }
+    let error = refused(&["config", "check", "--config", "no-such-file.toml"]);
+    assert!(error.contains("no-such-file.toml"), "{error}");
+}
+
+#[test]
+fn a_listener_open_to_strangers_is_refused_without_credentials() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = refused(&["serve", "--listen", "0.0.0.0:0", "--data-dir", &folder.path().display().to_string()]);
+    assert!(error.contains("credential") || error.contains("auth"), "{error}");
+}
+
+#[test]
+fn the_printed_configuration_is_valid_and_shows_no_secret() {
+    let output = strata(&["config", "print", "--redis-url", "redis://:hunter2@127.0.0.1/0"]);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success());
+    assert!(text.contains("[policy") && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_malformed_dialogue_is_named_by_file_and_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("bad.jsonl");
+    std::fs::write(&path, "{\"type\": \"meta\", \"dialogue\": \"d\"}\n{\"type\": \"trun\"}\n").expect("written");
+    let error = refused(&["replay", &path.display().to_string()]);
+    assert!(error.contains("bad.jsonl:2") && error.contains("trun"), "{error}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_so() {
+    let error = refused(&["ctl", "--server", "http://127.0.0.1:9", "--timeout", "2", "health"]);
+    assert!(error.contains("127.0.0.1:9") && error.contains("does not answer"), "{error}");
+}

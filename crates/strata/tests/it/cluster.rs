@@ -1,0 +1,175 @@
+//! The product as processes: all in one, or one process per role on a real Redis and, if wanted, the Qdrant double.
+
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+use strata_testkit::{
+    port::ReservedPort,
+    process::Child9,
+    qdrant::WireDouble,
+    redis::RedisServer,
+};
+use tempfile::TempDir;
+
+/// A debug build on a busy machine may take long to load the model.
+pub const READY: Duration = Duration::from_secs(60);
+const STRATA: &str = env!("CARGO_BIN_EXE_strata");
+/// Order of start: the router last, though any order works.
+pub const ROLES: [&str; 4] = ["working", "session", "longterm", "router"];
+
+/// The model of `make model`, so that every form of the product sees the same vectors.
+pub fn model_dir() -> PathBuf {
+    let dir = std::env::var_os("STRATA_MODEL_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/use-multilingual-v3"), PathBuf::from);
+    assert!(dir.join("weights.npz").exists(), "the embedding model is missing: run `make model`");
+    dir.canonicalize().expect("a real folder")
+}
+
+/// An example of the repository.
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+/// `strata ARGS` with a clean environment, to its end.
+pub fn strata(args: &[&str]) -> Output {
+    let mut command = Command::new(STRATA);
+    command.args(args).env_clear().env("STRATA_EMBEDDER__MODEL_DIR", model_dir()).env("STRATA_TELEMETRY__FILTER", "warn");
+    if let Some(tmp) = std::env::var_os("TMPDIR") {
+        command.env("TMPDIR", tmp);
+    }
+    command.output().expect("strata runs")
+}
+
+/// Lines of JSON on standard output; fails with both streams when the exit code is not `code`.
+pub fn json_lines(output: &Output, code: i32) -> Vec<Value> {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "standard output:\n{out}\nstandard error:\n{err}");
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// A server process (or four).
+pub struct Cluster {
+    pub folder: TempDir,
+    pub redis: Option<RedisServer>,
+    pub qdrant: Option<WireDouble>,
+    ports: Vec<(&'static str, u16)>,
+    processes: Vec<(&'static str, Child9)>,
+    key: String,
+}
+
+impl Cluster {
+    /// All roles in one process on embedded stores.
+    pub fn all_in_one() -> Self {
+        let mut cluster = Self::new(None, None, &["all"]);
+        cluster.start("all");
+        cluster
+    }
+
+    /// One process per role on a real Redis; vectors in the Qdrant double or in the exact index.
+    pub fn four(with_qdrant: bool) -> Self {
+        let qdrant = with_qdrant.then(WireDouble::start);
+        let mut cluster = Self::new(Some(RedisServer::start()), qdrant, &ROLES);
+        for role in ROLES {
+            cluster.start(role);
+        }
+        cluster
+    }
+
+    fn new(redis: Option<RedisServer>, qdrant: Option<WireDouble>, roles: &[&'static str]) -> Self {
+        // Ports are free when reserved and used at once; each role gets one for its life, so that a restart finds it.
+        let ports = roles.iter().map(|role| (*role, free_port())).collect();
+        Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            redis,
+            qdrant,
+            ports,
+            processes: Vec::new(),
+            key: format!("k1:{}", "ab".repeat(32)),
+        }
+    }
+
+    fn port(&self, role: &str) -> u16 {
+        self.ports.iter().find(|(name, _)| *name == role).expect("a role of this cluster").1
+    }
+
+    /// Where the router answers.
+    pub fn url(&self) -> String {
+        let role = if self.ports.len() == 1 { "all" } else { "router" };
+        format!("http://127.0.0.1:{}", self.port(role))
+    }
+
+    /// Address of a role's listener.
+    pub fn address(&self, role: &str) -> String {
+        format!("http://127.0.0.1:{}", self.port(role))
+    }
+
+    /// Starts (or starts again) one process and waits until it says that it is ready.
+    pub fn start(&mut self, role: &'static str) {
+        let listen = format!("127.0.0.1:{}", self.port(role));
+        let mut args = vec!["serve".to_owned(), "--data-dir".into(), self.folder.path().join(role).display().to_string()];
+        if role == "all" {
+            args.extend(["--listen".into(), listen]);
+        } else {
+            args.extend(["--roles".into(), role.into()]);
+            args.extend([if role == "router" { "--listen" } else { "--internal-listen" }.into(), listen]);
+        }
+        if let Some(redis) = &self.redis {
+            args.extend(["--redis-url".into(), redis.url()]);
+        }
+        if let (Some(qdrant), "longterm" | "all") = (&self.qdrant, role) {
+            args.extend(["--qdrant-url".into(), qdrant.url()]);
+        }
+        let mut launch = Child9::of(STRATA)
+            .args(&args)
+            .clean_env()
+            .env("STRATA_EMBEDDER__MODEL_DIR", model_dir())
+            .env("STRATA_SIGNING_KEYS", &self.key);
+        if role == "router" {
+            for layer in ["working", "session", "longterm"] {
+                launch = launch.env(format!("STRATA_PEERS__{}", layer.to_uppercase()), self.address(layer));
+            }
+        }
+        let mut child = launch.spawn();
+        child.wait_for_line(READY, |line| line.contains("ready"));
+        self.processes.push((role, child));
+    }
+
+    fn process(&mut self, role: &str) -> &mut Child9 {
+        &mut self.processes.iter_mut().find(|(name, _)| *name == role).expect("a running role").1
+    }
+
+    /// Kills a process with -9 and starts it again.
+    pub fn kill_and_restart(&mut self, role: &'static str) {
+        self.process(role).kill_9();
+        self.processes.retain(|(name, _)| *name != role);
+        self.start(role);
+    }
+
+    /// Sends SIGTERM and waits; the exit code.
+    pub fn terminate(&mut self, role: &'static str, within: Duration) -> Option<i32> {
+        let status = self.process(role).terminate(within);
+        self.processes.retain(|(name, _)| *name != role);
+        status.code()
+    }
+
+    /// `strata ctl call` against the router; the answer, or the failed output.
+    pub fn call(&self, rpc: &str, request: &Value) -> Result<Value, String> {
+        let output = strata(&["ctl", "--server", &self.url(), "call", rpc, &request.to_string()]);
+        if output.status.success() {
+            return Ok(serde_json::from_slice(&output.stdout).expect("JSON"));
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// `strata replay` of an example against the router.
+    pub fn replay(&self, story: &str, run: &str) -> Output {
+        strata(&["replay", &example(story).display().to_string(), "--server", &self.url(), "--json", "--run", run])
+    }
+}
+
+fn free_port() -> u16 {
+    ReservedPort::new().listen().local_addr().expect("an address").port()
+}
