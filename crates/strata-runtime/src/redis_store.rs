@@ -4,7 +4,7 @@
 use crate::ports::Stopwatch;
 use parking_lot::Mutex;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ServerErrorKind, ToRedisArgs};
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ToRedisArgs};
 use secrecy::{ExposeSecret, SecretString};
 use std::future::Future;
 use std::sync::Arc;
@@ -69,26 +69,17 @@ impl From<&redis::RedisError> for RedisError {
         if error.is_timeout() || error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
             return Self::Unavailable;
         }
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the driver's lists are open; what is not named is a defect")]
-        match error.kind() {
-            ErrorKind::Server(kind) => match kind {
-                ServerErrorKind::BusyLoading | ServerErrorKind::ReadOnly | ServerErrorKind::Moved | ServerErrorKind::Ask
-                | ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown => Self::NotWritable,
-                ServerErrorKind::ResponseError | ServerErrorKind::ExecAbort => match error.code() {
-                    Some("OOM") => Self::Full,
-                    Some("NOREPLICAS" | "MISCONF" | "UNBLOCKED" | "BUSY") => Self::NotWritable,
-                    _ => Self::Other,
-                },
-                _ => Self::Other,
-            },
-            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound | ErrorKind::MasterNameNotFoundBySentinel | ErrorKind::NoValidReplicasFoundBySentinel => Self::Unavailable,
-            ErrorKind::AuthenticationFailed => Self::Refused,
-            _ => match error.code() {
-                Some("OOM") => Self::Full,
-                Some("NOREPLICAS" | "MISCONF" | "BUSY") => Self::NotWritable,
-                Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Self::Refused,
-                _ => Self::Other,
-            },
+        // Of a pipeline the first failure counts: in a transaction the later ones only follow from it.
+        let in_pipeline = error.clone().into_server_errors().and_then(|errors| errors.first().map(|(_, first)| first.code().to_owned()));
+        match in_pipeline.as_deref().or(error.code()) {
+            Some("OOM") => Self::Full,
+            Some(
+                "READONLY" | "LOADING" | "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "UNBLOCKED",
+            ) => Self::NotWritable,
+            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Self::Refused,
+            Some(_) => Self::Other,
+            None if error.kind() == ErrorKind::AuthenticationFailed => Self::Refused,
+            None => Self::Other,
         }
     }
 }

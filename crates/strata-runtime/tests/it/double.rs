@@ -52,7 +52,7 @@ impl AdminService for Double {
         let mut answer = GetStatusResponse { version: "ok".into(), ..GetStatusResponse::default() };
         match request.metadata().get("do").and_then(|value| value.to_str().ok()) {
             Some("hang") => std::future::pending().await,
-            Some("wait") => drop(self.gate.0.acquire().await),
+            Some("wait") => self.gate.0.acquire().await.expect("open").forget(),
             Some("panic") => panic!("the secret of user u1"),
             Some("fail") => {
                 let fault = Fault::new(Reason::StaleEpoch, "the epoch is old").with("epoch", "7").rule("P3", "diet", "older than seen").retry_after(1_500);
@@ -66,6 +66,8 @@ impl AdminService for Double {
                 answer.settings.insert("principal".into(), principal.map(|p| p.id.clone()).unwrap_or_default());
                 answer.settings.insert("claims".into(), Claims::of(&request).map(|claims| claims.caller.id.clone()).unwrap_or_default());
                 answer.settings.insert("smuggled".into(), request.extensions().get::<Smuggled>().is_some().to_string());
+                let traceparent = request.metadata().get("traceparent").and_then(|value| value.to_str().ok());
+                answer.settings.insert("traceparent".into(), traceparent.unwrap_or_default().to_owned());
                 let headers: Vec<_> = request.metadata().keys().map(|key| format!("{key:?}")).collect();
                 answer.settings.insert("headers".into(), headers.join(" "));
             }
