@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 use strata_testkit::{
-    port::ReservedPort,
     process::Child9,
     qdrant::WireDouble,
     redis::RedisServer,
@@ -171,5 +170,5 @@ impl Cluster {
 }
 
 fn free_port() -> u16 {
-    ReservedPort::new().listen().local_addr().expect("an address").port()
+    std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port()
 }
