@@ -21,9 +21,9 @@ use std::time::Duration;
 use strata_core::{Fault, Reason};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Uri};
-use tonic::Status;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
@@ -35,12 +35,20 @@ pub type RpcChannel = BoxCloneSyncService<Request<Body>, Response<Body>, Status>
 
 /// Any tower service that serves gRPC: tonic's `Routes`, a generated server, a stack.
 pub trait GrpcService:
-    Service<Request<Body>, Response = Response<Body>, Error: Into<BoxError> + Send, Future: Send + 'static> + Clone + Send + Sync + 'static
+    Service<Request<Body>, Response = Response<Body>, Error: Into<BoxError> + Send, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
 {
 }
 
 impl<S> GrpcService for S where
-    S: Service<Request<Body>, Response = Response<Body>, Error: Into<BoxError> + Send, Future: Send + 'static> + Clone + Send + Sync + 'static
+    S: Service<Request<Body>, Response = Response<Body>, Error: Into<BoxError> + Send, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static
 {
 }
 
@@ -83,7 +91,10 @@ pub fn duplex<S: GrpcService>(tasks: &TaskGroup, service: S) -> RpcChannel {
             Ok::<_, io::Error>(TokioIo::new(client))
         }
     });
-    over(keepalive(Endpoint::from_static("http://duplex.local"), &EndpointConfig::default()).connect_with_connector_lazy(connector))
+    over(
+        keepalive(Endpoint::from_static("http://duplex.local"), &EndpointConfig::default())
+            .connect_with_connector_lazy(connector),
+    )
 }
 
 /// How to reach a role in another process.
@@ -180,7 +191,9 @@ pub(crate) fn transport_status(error: BoxError) -> Status {
         cause = inner.source();
     }
     tracing::debug!(%error, "the transport failed");
-    crate::layer::status(Fault::new(Reason::StoreUnavailable, "the service does not answer; retry with the same request_id").retry_after(500))
+    crate::layer::status(
+        Fault::new(Reason::StoreUnavailable, "the service does not answer; retry with the same request_id").retry_after(500),
+    )
 }
 
 /// Awaits that a channel is ready, then calls it.

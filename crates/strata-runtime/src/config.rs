@@ -44,7 +44,11 @@ impl std::error::Error for ConfigProblem {}
 ///
 /// # Errors
 /// The first problem found.
-pub fn load<T: DeserializeOwned>(file: Option<&Path>, env_prefix: &str, overrides: &[(String, String)]) -> Result<T, ConfigProblem> {
+pub fn load<T: DeserializeOwned>(
+    file: Option<&Path>,
+    env_prefix: &str,
+    overrides: &[(String, String)],
+) -> Result<T, ConfigProblem> {
     let mut figment = Figment::new();
     if let Some(path) = file {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigProblem {
@@ -55,7 +59,8 @@ pub fn load<T: DeserializeOwned>(file: Option<&Path>, env_prefix: &str, override
         // Parsed here and not by path, so that a watched file cannot change between two reads.
         figment = figment.merge(Named { inner: Toml::string(&text), name: path.display().to_string() });
     }
-    let env = Env::prefixed(env_prefix).filter(|key| !ENV_IGNORED.iter().any(|ignored| key == *ignored) && !is_service_link(key.as_str()));
+    let env = Env::prefixed(env_prefix)
+        .filter(|key| !ENV_IGNORED.iter().any(|ignored| key == *ignored) && !is_service_link(key.as_str()));
     figment = figment.merge(env.split("__"));
     for (key, value) in overrides {
         let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
@@ -120,8 +125,16 @@ fn unnamed(kind: &Kind) -> Option<&str> {
     match kind {
         Kind::UnknownField(name, _) => Some(name),
         Kind::MissingField(name) => Some(name),
-        Kind::Message(_) | Kind::InvalidType(..) | Kind::InvalidValue(..) | Kind::InvalidLength(..) | Kind::UnknownVariant(..)
-        | Kind::DuplicateField(_) | Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) | Kind::Unsupported(_) | Kind::UnsupportedKey(..) => None,
+        Kind::Message(_)
+        | Kind::InvalidType(..)
+        | Kind::InvalidValue(..)
+        | Kind::InvalidLength(..)
+        | Kind::UnknownVariant(..)
+        | Kind::DuplicateField(_)
+        | Kind::ISizeOutOfRange(_)
+        | Kind::USizeOutOfRange(_)
+        | Kind::Unsupported(_)
+        | Kind::UnsupportedKey(..) => None,
     }
 }
 
@@ -156,7 +169,8 @@ const MAX_QUIETS: u32 = 20;
 /// # Errors
 /// When the directory cannot be watched.
 pub fn watch(path: &Path, changed: impl Fn() + Send + 'static) -> Result<Watch, ConfigProblem> {
-    let failed = |what: &str| ConfigProblem { field: String::new(), source: path.display().to_string(), message: what.to_owned() };
+    let failed =
+        |what: &str| ConfigProblem { field: String::new(), source: path.display().to_string(), message: what.to_owned() };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let (events, wakeups): (SyncSender<()>, Receiver<()>) = sync_channel(1);
     let mut watcher = notify::recommended_watcher(move |_| {
@@ -308,7 +322,9 @@ mod tests {
 
     #[test]
     fn only_service_links_are_skipped() {
-        for link in ["ROUTER_SERVICE_HOST", "ROUTER_SERVICE_PORT", "ROUTER_PORT", "ROUTER_PORT_7700_TCP", "ROUTER_PORT_7700_TCP_PROTO"] {
+        for link in
+            ["ROUTER_SERVICE_HOST", "ROUTER_SERVICE_PORT", "ROUTER_PORT", "ROUTER_PORT_7700_TCP", "ROUTER_PORT_7700_TCP_PROTO"]
+        {
             assert!(is_service_link(link), "{link}");
         }
         for ours in ["LISTEN", "LONGTERM__READERS", "ROUTER__PORT", "ROUTER__SERVICE_HOST", "PORTS"] {

@@ -88,7 +88,12 @@ impl Health {
     #[must_use]
     pub fn pending(&self) -> Vec<(&'static str, Vec<&'static str>)> {
         let state = self.state.lock();
-        state.held.iter().filter(|(_, latches)| !latches.is_empty()).map(|(service, latches)| (*service, latches.keys().copied().collect())).collect()
+        state
+            .held
+            .iter()
+            .filter(|(_, latches)| !latches.is_empty())
+            .map(|(service, latches)| (*service, latches.keys().copied().collect()))
+            .collect()
     }
 
     /// The `grpc.health.v1` service of this process.
@@ -124,7 +129,10 @@ impl Drop for Latch {
 ///
 /// # Errors
 /// `INTERNAL` when the bytes are not a descriptor set.
-pub fn with_reflection(routes: tonic::service::Routes, descriptor_set: &[u8]) -> Result<tonic::service::Routes, strata_core::Fault> {
+pub fn with_reflection(
+    routes: tonic::service::Routes,
+    descriptor_set: &[u8],
+) -> Result<tonic::service::Routes, strata_core::Fault> {
     let broken = |_| strata_core::Fault::new(strata_core::Reason::Internal, "the descriptor set cannot be decoded");
     let builder = || {
         tonic_reflection::server::Builder::configure()

@@ -70,11 +70,13 @@ impl From<&redis::RedisError> for RedisError {
             return Self::Unavailable;
         }
         // Of a pipeline the first failure counts: in a transaction the later ones only follow from it.
-        let in_pipeline = error.clone().into_server_errors().and_then(|errors| errors.first().map(|(_, first)| first.code().to_owned()));
+        let in_pipeline =
+            error.clone().into_server_errors().and_then(|errors| errors.first().map(|(_, first)| first.code().to_owned()));
         match in_pipeline.as_deref().or(error.code()) {
             Some("OOM") => Self::Full,
             Some(
-                "READONLY" | "LOADING" | "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "BUSY" | "UNBLOCKED",
+                "READONLY" | "LOADING" | "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF"
+                | "BUSY" | "UNBLOCKED",
             ) => Self::NotWritable,
             Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Self::Refused,
             Some(_) => Self::Other,
@@ -89,7 +91,8 @@ impl From<RedisError> for Fault {
         match error {
             RedisError::Full => Self::new(Reason::StoreFull, "the Redis store is full; nothing was written").retry_after(5_000),
             RedisError::NotWritable => {
-                Self::new(Reason::StoreUnavailable, "the Redis store takes no writes for now (loading, replica or failing over)").retry_after(1_000)
+                Self::new(Reason::StoreUnavailable, "the Redis store takes no writes for now (loading, replica or failing over)")
+                    .retry_after(1_000)
             }
             RedisError::Unavailable | RedisError::Paused => Self::unavailable("Redis"),
             RedisError::Refused => Self::new(Reason::StoreUnavailable, "the Redis store refused the service's credentials"),
@@ -184,7 +187,8 @@ impl RedisPool {
             .set_min_delay(Duration::from_millis(50))
             .set_max_delay(Duration::from_millis(500));
         let manager = ConnectionManager::new_lazy_with_config(client, config).map_err(wrong)?;
-        let breaker = Breaker { failures: settings.breaker_failures.max(1), pause: settings.breaker_pause, state: Mutex::default() };
+        let breaker =
+            Breaker { failures: settings.breaker_failures.max(1), pause: settings.breaker_pause, state: Mutex::default() };
         Ok(Self { manager, breaker: Arc::new(breaker), operation_timeout: settings.operation_timeout })
     }
 

@@ -67,11 +67,15 @@ mod tests {
         let policy = Backoff { attempts: 4, base: Duration::from_micros(10), max: Duration::from_micros(50) };
         for (good_at, fatal_at, calls, ok) in [(1, 9, 1, true), (3, 9, 3, true), (9, 2, 2, false), (9, 9, 4, false)] {
             let mut n = 0;
-            let answer = with_backoff(policy, |e: &u32| *e < fatal_at, || {
-                n += 1;
-                let n = n;
-                async move { if n >= good_at { Ok(()) } else { Err(n) } }
-            });
+            let answer = with_backoff(
+                policy,
+                |e: &u32| *e < fatal_at,
+                || {
+                    n += 1;
+                    let n = n;
+                    async move { if n >= good_at { Ok(()) } else { Err(n) } }
+                },
+            );
             assert_eq!(answer.await.is_ok(), ok);
             assert_eq!(n, calls);
         }

@@ -74,7 +74,9 @@ impl Default for ServeConfig {
 /// # Errors
 /// `INVALID_FIELD` naming `listen` when the address is in use or not of this host.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
-    TcpListener::bind(address).await.map_err(|error| Fault::field("listen", format!("{address} cannot be bound: {}", error.kind())))
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| Fault::field("listen", format!("{address} cannot be bound: {}", error.kind())))
 }
 
 /// Refuses an address that others can reach while callers need no credential (api.md).
@@ -85,7 +87,10 @@ pub fn check_exposure(address: SocketAddr, has_credentials: bool) -> Result<(), 
     if has_credentials || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    Err(Fault::field("listen", format!("{address} can be reached from outside, so API keys must be configured; or listen on 127.0.0.1")))
+    Err(Fault::field(
+        "listen",
+        format!("{address} can be reached from outside, so API keys must be configured; or listen on 127.0.0.1"),
+    ))
 }
 
 /// Serves gRPC on `listener` until `shutdown` is cancelled, then drains for at most `config.grace`.
@@ -95,7 +100,12 @@ pub fn check_exposure(address: SocketAddr, has_credentials: bool) -> Result<(), 
 ///
 /// # Errors
 /// `INTERNAL` when the TLS identity is unusable or the server cannot run.
-pub async fn serve<S: GrpcService>(listener: TcpListener, service: S, config: &ServeConfig, shutdown: CancellationToken) -> Result<(), Fault> {
+pub async fn serve<S: GrpcService>(
+    listener: TcpListener,
+    service: S,
+    config: &ServeConfig,
+    shutdown: CancellationToken,
+) -> Result<(), Fault> {
     let slots = Arc::new(Semaphore::new(config.max_connections));
     let incoming = futures::stream::unfold((listener, slots), |(listener, slots)| async move {
         // The slot is taken before the accept: a connection over the bound waits in the kernel, not in this process.
@@ -118,14 +128,20 @@ pub async fn serve<S: GrpcService>(listener: TcpListener, service: S, config: &S
 ///
 /// # Errors
 /// As [`serve`].
-pub async fn serve_connections<S, I, C>(incoming: I, service: S, config: &ServeConfig, shutdown: CancellationToken) -> Result<(), Fault>
+pub async fn serve_connections<S, I, C>(
+    incoming: I,
+    service: S,
+    config: &ServeConfig,
+    shutdown: CancellationToken,
+) -> Result<(), Fault>
 where
     S: GrpcService,
     I: Stream<Item = io::Result<C>>,
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let broken = CancellationToken::new();
-    let incoming = incoming.map(|accepted| accepted.map(|inner| Breakable { inner, broken: Box::pin(broken.clone().cancelled_owned()) }));
+    let incoming =
+        incoming.map(|accepted| accepted.map(|inner| Breakable { inner, broken: Box::pin(broken.clone().cancelled_owned()) }));
     let mut server = Server::builder()
         .max_concurrent_streams(config.max_concurrent_streams)
         .http2_keepalive_interval(Some(config.keepalive_interval))

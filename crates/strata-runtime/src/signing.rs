@@ -185,7 +185,10 @@ const LEVELS: [Level; 4] = [Level::User, Level::Agent, Level::Session, Level::Ta
 
 impl From<&Claims> for WireClaims {
     fn from(claims: &Claims) -> Self {
-        let level = claims.write.and_then(|write| LEVELS.iter().zip(1_u32..).find(|(level, _)| **level == write.level)).map_or(0, |(_, n)| n);
+        let level = claims
+            .write
+            .and_then(|write| LEVELS.iter().zip(1_u32..).find(|(level, _)| **level == write.level))
+            .map_or(0, |(_, n)| n);
         Self {
             caller: claims.caller.id.clone(),
             tenant: claims.caller.tenant.as_str().into(),
@@ -274,7 +277,8 @@ impl KeyRing {
             }
             let (id, hex) = entry.split_once(':').ok_or_else(|| wrong(line + 1, "must be id:key"))?;
             let (id, hex) = (id.trim(), hex.trim());
-            if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+            if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            {
                 return Err(wrong(line + 1, "the id must be 1 to 32 of A-Z a-z 0-9 - _ ."));
             }
             if keys.iter().any(|key| key.id == id) {
@@ -300,13 +304,16 @@ impl KeyRing {
         let claims = Bytes::from(WireClaims::from(claims).encode_to_vec());
         let mac = Bytes::copy_from_slice(mac(key, &claims).as_bytes());
         let signed = Signed { key: key.id.clone(), claims, mac }.encode_to_vec();
-        HeaderValue::try_from(STANDARD_NO_PAD.encode(signed)).map_err(|_| Fault::new(Reason::Internal, "the header cannot be encoded"))
+        HeaderValue::try_from(STANDARD_NO_PAD.encode(signed))
+            .map_err(|_| Fault::new(Reason::Internal, "the header cannot be encoded"))
     }
 
     fn verify(&self, header: &HeaderValue) -> Result<Claims, Fault> {
         // gRPC: senders omit the padding, receivers accept it.
-        const ENGINE: GeneralPurpose =
-            GeneralPurpose::new(&base64::alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent));
+        const ENGINE: GeneralPurpose = GeneralPurpose::new(
+            &base64::alphabet::STANDARD,
+            GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+        );
         let malformed = || refused("the signed header is malformed");
         if header.len() > HEADER_BYTES {
             return Err(malformed());
@@ -577,7 +584,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
     use strata_core::ports::{Clock as _, IdSource as _};
-    use strata_testkit::{SeqIds, ManualClock};
+    use strata_testkit::{ManualClock, SeqIds};
 
     const METHOD: &str = "/strata.longterm.v1.LongTermMemoryService/Remember";
 
@@ -676,7 +683,9 @@ mod tests {
             }),
             ("not base64", |_, r| drop(r.headers_mut().insert(HEADER, HeaderValue::from_static("*")))),
             ("not a message", |_, r| drop(r.headers_mut().insert(HEADER, HeaderValue::from_static("AAAA")))),
-            ("too long", |_, r| drop(r.headers_mut().insert(HEADER, HeaderValue::try_from("A".repeat(HEADER_BYTES + 4)).expect("ascii")))),
+            ("too long", |_, r| {
+                drop(r.headers_mut().insert(HEADER, HeaderValue::try_from("A".repeat(HEADER_BYTES + 4)).expect("ascii")))
+            }),
             ("flipped bit of the claims", |_, r| tamper(r, |signed| signed.claims = flip(&signed.claims))),
             ("flipped bit of the signature", |_, r| tamper(r, |signed| signed.mac = flip(&signed.mac))),
             ("short signature", |_, r| tamper(r, |signed| signed.mac = signed.mac.slice(..16))),
@@ -794,7 +803,8 @@ mod tests {
         let frame = framed(&message);
         for cut in [1, 3, 4, 5, 6, 1_000, 16_384, 99_999, 200_000] {
             let signed = world.sign(METHOD, &message).await;
-            let chunks: Vec<Result<Frame<Bytes>, Status>> = frame.chunks(cut).map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
+            let chunks: Vec<Result<Frame<Bytes>, Status>> =
+                frame.chunks(cut).map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
             let mut request = with_body(signed, b"");
             *request.body_mut() = Body::new(http_body_util::StreamBody::new(futures::stream::iter(chunks)));
             let verified = verifier.verify(request).await.expect("verified");
@@ -850,7 +860,16 @@ mod tests {
     fn bad_key_rings_are_refused_without_showing_the_key() {
         let good = hex(1);
         let too_many: String = (0..9).map(|n| format!("k{n}:{}\n", hex(n))).collect();
-        for text in ["", "# only a comment", good.as_str(), "a:xyz", &format!("a:{good}\na:{good}"), &format!("bad id:{good}"), &format!("a:{}", &good[1..]), &too_many] {
+        for text in [
+            "",
+            "# only a comment",
+            good.as_str(),
+            "a:xyz",
+            &format!("a:{good}\na:{good}"),
+            &format!("bad id:{good}"),
+            &format!("a:{}", &good[1..]),
+            &too_many,
+        ] {
             let fault = KeyRing::parse(&text.to_owned().into()).expect_err(text);
             assert_eq!(fault.reason, Reason::InvalidField);
             assert!(!fault.message.contains(&good[..16]) && !fault.message.contains("xyz"), "{}", fault.message);

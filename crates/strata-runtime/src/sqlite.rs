@@ -122,7 +122,11 @@ impl From<rusqlite::Error> for SqliteError {
         let mapped = match code {
             ErrorCode::DiskFull | ErrorCode::TooBig | ErrorCode::OutOfMemory => Self::Full,
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Self::Busy,
-            ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::FileLockingProtocolFailed => Self::Io,
+            ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::FileLockingProtocolFailed => Self::Io,
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Self::Corrupt,
             ErrorCode::ConstraintViolation => Self::Constraint,
             _ => Self::Other,
@@ -145,11 +149,15 @@ impl From<SqliteError> for Fault {
     fn from(error: SqliteError) -> Self {
         match error {
             SqliteError::Full => Self::new(Reason::StoreFull, "the database is full; nothing was written").retry_after(5_000),
-            SqliteError::Busy => Self::new(Reason::StoreUnavailable, "the database is busy; retry with the same request_id").retry_after(500),
+            SqliteError::Busy => {
+                Self::new(Reason::StoreUnavailable, "the database is busy; retry with the same request_id").retry_after(500)
+            }
             SqliteError::Io => Self::unavailable("database"),
             SqliteError::Closed => Self::new(Reason::NotServing, "the database is closed").retry_after(1_000),
             SqliteError::Corrupt => Self::new(Reason::Internal, "the database is damaged; restore it from a backup"),
-            SqliteError::Constraint | SqliteError::NoRows | SqliteError::Other => Self::new(Reason::Internal, "a statement of the service failed"),
+            SqliteError::Constraint | SqliteError::NoRows | SqliteError::Other => {
+                Self::new(Reason::Internal, "a statement of the service failed")
+            }
         }
     }
 }
@@ -316,7 +324,11 @@ impl Database {
                 let lock = lock(path)?;
                 check_existing(path, migrations)?;
                 create_private(path)?;
-                (Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(SqliteError::from)?, Some(lock))
+                (
+                    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+                        .map_err(SqliteError::from)?,
+                    Some(lock),
+                )
             }
         };
         prepare(&connection, &settings).map_err(SqliteError::from)?;
@@ -329,12 +341,21 @@ impl Database {
             Location::File(path) => start_readers(path, &settings).map(|(send, threads)| (Some(send), threads))?,
         };
         let (tell_closed, closed) = watch::channel(false);
-        let thread = Writer { connection, mailbox, reading, counters: Arc::clone(&counters), batch: settings.batch.max(1), lock, closed: tell_closed };
+        let thread = Writer {
+            connection,
+            mailbox,
+            reading,
+            counters: Arc::clone(&counters),
+            batch: settings.batch.max(1),
+            lock,
+            closed: tell_closed,
+        };
         std::thread::Builder::new()
             .name("sqlite writer".into())
             .spawn(move || thread.run())
             .map_err(path_error(Path::new("sqlite writer")))?;
-        let doors = Doors { writer: Mutex::new(Some(writer)), in_memory: readers.is_none(), readers: Mutex::new(readers), closed };
+        let doors =
+            Doors { writer: Mutex::new(Some(writer)), in_memory: readers.is_none(), readers: Mutex::new(readers), closed };
         Ok(Self { doors: Arc::new(doors), counters, busy_timeout: settings.busy_timeout, queue: settings.queue.max(1) })
     }
 
@@ -452,7 +473,9 @@ impl Writer {
                 tracing::error!("a reader thread panicked");
             }
         }
-        if let Err(error) = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);").map_err(SqliteError::from) {
+        if let Err(error) =
+            connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);").map_err(SqliteError::from)
+        {
             tracing::warn!(%error, "the log stays beside the database until the next start");
         }
         if connection.close().is_err() {
@@ -626,13 +649,17 @@ fn check_existing(path: &Path, migrations: &[Migration]) -> Result<(), OpenError
 /// Number of migrations that the store has, all checked.
 fn applied(connection: &Connection, migrations: &[Migration]) -> Result<usize, OpenError> {
     let exists: bool = connection
-        .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations')", [], |row| row.get(0))
+        .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations')", [], |row| {
+            row.get(0)
+        })
         .map_err(SqliteError::from)?;
     if !exists {
         return Ok(0);
     }
-    let mut statement = connection.prepare("SELECT version, checksum FROM schema_migrations ORDER BY version").map_err(SqliteError::from)?;
-    let rows = statement.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?))).map_err(SqliteError::from)?;
+    let mut statement =
+        connection.prepare("SELECT version, checksum FROM schema_migrations ORDER BY version").map_err(SqliteError::from)?;
+    let rows =
+        statement.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?))).map_err(SqliteError::from)?;
     let rows: Vec<_> = rows.collect::<Result<_, _>>().map_err(SqliteError::from)?;
     if let Some((store, _)) = rows.get(migrations.len()) {
         let store = rows.last().map_or(*store, |(version, _)| *version);
@@ -673,7 +700,8 @@ mod tests {
     use std::collections::BTreeSet;
     use strata_testkit::eventually;
 
-    const SCHEMA: &[Migration] = &[Migration { version: 1, name: "rows", sql: "CREATE TABLE rows (n INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT" }];
+    const SCHEMA: &[Migration] =
+        &[Migration { version: 1, name: "rows", sql: "CREATE TABLE rows (n INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT" }];
 
     struct Fixture {
         database: Database,
@@ -755,7 +783,8 @@ mod tests {
         database.write(insert(1_000)).await.expect("a normal write after them");
         assert!(watch.elapsed() < Duration::from_secs(2), "back to normal: {:?}", watch.elapsed());
         let fresh = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("fresh connection");
-        let seen: bool = fresh.query_row("SELECT EXISTS (SELECT 1 FROM rows WHERE n = 1000)", [], |row| row.get(0)).expect("query");
+        let seen: bool =
+            fresh.query_row("SELECT EXISTS (SELECT 1 FROM rows WHERE n = 1000)", [], |row| row.get(0)).expect("query");
         assert!(seen, "committed and visible to others");
     }
 
@@ -826,7 +855,8 @@ mod tests {
     #[tokio::test]
     async fn a_closure_that_ends_the_transaction_is_told_so_and_the_writer_goes_on() {
         let Fixture { database, .. } = open(quick());
-        let rogue = database.write(|connection: &Connection| -> Result<(), SqliteError> { Ok(connection.execute_batch("ROLLBACK")?) });
+        let rogue =
+            database.write(|connection: &Connection| -> Result<(), SqliteError> { Ok(connection.execute_batch("ROLLBACK")?) });
         assert_eq!(rogue.await, Err(SqliteError::Io));
         database.write(insert(1)).await.expect("the next is served");
         assert_eq!(rows(&database).await, [1].into());
@@ -835,11 +865,15 @@ mod tests {
     #[tokio::test]
     async fn a_full_store_says_so_and_recovers() {
         let Fixture { database, .. } = open(quick());
-        let limit = |pages: &'static str| move |connection: &Connection| -> Result<(), SqliteError> { Ok(connection.query_row(pages, [], |_| Ok(()))?) };
+        let limit = |pages: &'static str| {
+            move |connection: &Connection| -> Result<(), SqliteError> { Ok(connection.query_row(pages, [], |_| Ok(()))?) }
+        };
         database.write(limit("PRAGMA max_page_count = 20")).await.expect("limit");
-        let big = |n: i64| move |connection: &Connection| -> Result<(), SqliteError> {
-            connection.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (n, "x".repeat(200_000)))?;
-            Ok(())
+        let big = |n: i64| {
+            move |connection: &Connection| -> Result<(), SqliteError> {
+                connection.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (n, "x".repeat(200_000)))?;
+                Ok(())
+            }
         };
         assert_eq!(database.write(big(1)).await, Err(SqliteError::Full));
         assert_eq!(Fault::from(SqliteError::Full).reason, Reason::StoreFull);
@@ -876,7 +910,8 @@ mod tests {
                     // Reads, then writes, in one transaction.
                     let step = move |connection: &Connection| -> Result<(), SqliteError> {
                         let count: i64 = connection.query_row("SELECT count(*) FROM rows", [], |row| row.get(0))?;
-                        connection.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (writer * 1_000 + n, count.to_string()))?;
+                        connection
+                            .execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (writer * 1_000 + n, count.to_string()))?;
                         Ok(())
                     };
                     database.write(step).await?;
@@ -901,7 +936,9 @@ mod tests {
         for one in all {
             assert_eq!(one.await.expect("no panic"), Ok(()));
         }
-        let texts = |connection: &Connection| -> Result<i64, SqliteError> { Ok(connection.query_row("SELECT count(DISTINCT text) FROM rows", [], |row| row.get(0))?) };
+        let texts = |connection: &Connection| -> Result<i64, SqliteError> {
+            Ok(connection.query_row("SELECT count(DISTINCT text) FROM rows", [], |row| row.get(0))?)
+        };
         assert_eq!(database.read(texts).await, Ok(400), "each saw all before it: writes are one after the other");
     }
 
@@ -924,11 +961,13 @@ mod tests {
 
     #[test]
     fn migrations_run_once_and_a_newer_or_altered_store_is_left_alone() {
-        const TWO: &[Migration] = &[SCHEMA[0], Migration { version: 2, name: "more", sql: "ALTER TABLE rows ADD COLUMN more TEXT" }];
+        const TWO: &[Migration] =
+            &[SCHEMA[0], Migration { version: 2, name: "more", sql: "ALTER TABLE rows ADD COLUMN more TEXT" }];
         const ALTERED: &[Migration] = &[Migration { version: 1, name: "rows", sql: "CREATE TABLE rows (n INTEGER)" }];
         const ALTERED_TOO: &[Migration] = &[ALTERED[0], TWO[1]];
         const GAP: &[Migration] = &[Migration { version: 2, name: "rows", sql: "" }];
-        const BROKEN: &[Migration] = &[SCHEMA[0], TWO[1], Migration { version: 3, name: "broken", sql: "CREATE TABLE half (n INTEGER); NONSENSE" }];
+        const BROKEN: &[Migration] =
+            &[SCHEMA[0], TWO[1], Migration { version: 3, name: "broken", sql: "CREATE TABLE half (n INTEGER); NONSENSE" }];
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("strata.db");
         let location = Location::File(path.clone());
@@ -1001,7 +1040,16 @@ mod tests {
 
     #[test]
     fn no_error_tells_what_was_written() {
-        for error in [SqliteError::Full, SqliteError::Busy, SqliteError::Io, SqliteError::Corrupt, SqliteError::Closed, SqliteError::Constraint, SqliteError::NoRows, SqliteError::Other] {
+        for error in [
+            SqliteError::Full,
+            SqliteError::Busy,
+            SqliteError::Io,
+            SqliteError::Corrupt,
+            SqliteError::Closed,
+            SqliteError::Constraint,
+            SqliteError::NoRows,
+            SqliteError::Other,
+        ] {
             let fault = Fault::from(error);
             assert!(!fault.message.to_ascii_lowercase().contains("sqlite"), "{}", fault.message);
         }

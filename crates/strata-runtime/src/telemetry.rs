@@ -70,7 +70,8 @@ pub struct Guard {
 /// Longest wait for a collector at the end of a process.
 const FLUSH: Duration = Duration::from_secs(3);
 /// The exporter's own transport must not be traced, or every export makes another. Appended to the user's filter.
-const QUIET: &str = "h2=off,hyper=off,hyper_util=off,tonic=off,tower=off,opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn";
+const QUIET: &str =
+    "h2=off,hyper=off,hyper_util=off,tonic=off,tower=off,opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn";
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -92,7 +93,8 @@ impl Drop for Guard {
 /// # Errors
 /// `INVALID_FIELD` naming the bad setting; `INTERNAL` when telemetry is set up already.
 pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
-    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.filter)).map_err(|_| Fault::field("telemetry.filter", "is not a filter such as info,strata=debug"))?;
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.filter))
+        .map_err(|_| Fault::field("telemetry.filter", "is not a filter such as info,strata=debug"))?;
     if !(0.0..=1.0).contains(&config.sample_ratio) {
         return Err(Fault::field("telemetry.sample_ratio", "must be 0 to 1"));
     }
@@ -118,13 +120,23 @@ fn export(config: &TelemetryConfig) -> Result<Guard, Fault> {
         resource = resource.with_attribute(opentelemetry::KeyValue::new("service.instance.id", instance.clone()));
     }
     let resource = resource.build();
-    let spans = opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(FLUSH).build().map_err(wrong)?;
+    let spans = opentelemetry_otlp::SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(FLUSH)
+        .build()
+        .map_err(wrong)?;
     let traces = SdkTracerProvider::builder()
         .with_batch_exporter(spans)
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sample_ratio))))
         .with_resource(resource.clone())
         .build();
-    let exporter = opentelemetry_otlp::MetricExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(FLUSH).build().map_err(wrong)?;
+    let exporter = opentelemetry_otlp::MetricExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(FLUSH)
+        .build()
+        .map_err(wrong)?;
     let reader = opentelemetry_sdk::metrics::PeriodicReader::builder(exporter)
         .with_interval(Duration::from_secs(config.metrics_interval_seconds.max(1)))
         .build();

@@ -41,7 +41,8 @@ pub struct Admission {
 const RETRY_AFTER_MS: u64 = 200;
 
 fn overloaded(what: &'static str) -> Fault {
-    Fault::new(Reason::Overloaded, format!("too many {what} are being served; nothing was done, retry later")).retry_after(RETRY_AFTER_MS)
+    Fault::new(Reason::Overloaded, format!("too many {what} are being served; nothing was done, retry later"))
+        .retry_after(RETRY_AFTER_MS)
 }
 
 impl Admission {

@@ -105,7 +105,11 @@ impl Authenticator {
         if let Some(local) = &self.local {
             // Without a peer address the call came from this process or through a unix socket.
             let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-            return if peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback()) { Ok(local.clone()) } else { Err(unauthenticated()) };
+            return if peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback()) {
+                Ok(local.clone())
+            } else {
+                Err(unauthenticated())
+            };
         }
         let presented = hash_key(bearer(request.headers()).ok_or_else(unauthenticated)?);
         // `blake3::Hash` compares in constant time, and the loop does not stop at a match.

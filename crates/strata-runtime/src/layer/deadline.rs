@@ -17,7 +17,6 @@ use strata_core::{Fault, Reason};
 use tokio::time::{Instant, Sleep};
 use tonic::body::Body;
 
-
 /// The caller's timeout, as gRPC spells it.
 const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
 
@@ -179,7 +178,12 @@ mod tests {
 
     #[test]
     fn formats_what_it_parses_with_at_most_8_digits() {
-        for timeout in [Duration::from_nanos(7), Duration::from_micros(99_999), Duration::from_millis(1_500), Duration::from_secs(3_600 * 24 * 40)] {
+        for timeout in [
+            Duration::from_nanos(7),
+            Duration::from_micros(99_999),
+            Duration::from_millis(1_500),
+            Duration::from_secs(3_600 * 24 * 40),
+        ] {
             let text = format(timeout);
             assert!(text.len() <= 9, "{text}");
             let back = parse(&headers(&text)).expect("well formed").expect("there");

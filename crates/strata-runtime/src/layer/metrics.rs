@@ -26,7 +26,10 @@ impl Metrics {
     pub fn new(meter: &Meter) -> Self {
         Self {
             calls: meter.u64_counter("strata.rpc.calls").with_description("Calls that ended.").build(),
-            errors: meter.u64_counter("strata.rpc.errors").with_description("Calls that ended with another status than OK, by code.").build(),
+            errors: meter
+                .u64_counter("strata.rpc.errors")
+                .with_description("Calls that ended with another status than OK, by code.")
+                .build(),
             seconds: meter
                 .f64_histogram("rpc.server.duration")
                 .with_unit("s")

@@ -29,7 +29,11 @@ pub trait Rpc:
 }
 
 impl<S> Rpc for S where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static> + Clone + Send + Sync + 'static
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static
 {
 }
 

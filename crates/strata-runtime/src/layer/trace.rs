@@ -81,7 +81,15 @@ impl Middleware for Trace {
         Observed::response(response, move |code| {
             span.record("rpc.grpc.status_code", code as i32);
             // Errors of the service, not of the caller, mark the span: OpenTelemetry's rule for server spans.
-            if matches!(code, Code::Unknown | Code::DeadlineExceeded | Code::Unimplemented | Code::Internal | Code::Unavailable | Code::DataLoss) {
+            if matches!(
+                code,
+                Code::Unknown
+                    | Code::DeadlineExceeded
+                    | Code::Unimplemented
+                    | Code::Internal
+                    | Code::Unavailable
+                    | Code::DataLoss
+            ) {
                 span.record("otel.status_code", "ERROR");
             }
         })

@@ -14,7 +14,12 @@ use strata_testkit::{FaultProxy, Mode, eventually};
 use tonic::Code;
 
 pub fn operator() -> Principal {
-    Principal { id: "local".into(), tenant: TenantId::new("t1").expect("id"), user: None, roles: Role::ALL.iter().copied().collect() }
+    Principal {
+        id: "local".into(),
+        tenant: TenantId::new("t1").expect("id"),
+        user: None,
+        roles: Role::ALL.iter().copied().collect(),
+    }
 }
 
 pub fn public(double: &Double) -> RpcChannel {
@@ -50,7 +55,9 @@ async fn over_all<F: Future<Output = ()>>(test: impl Fn(&'static str, Client, Do
     let listener = tokio::net::UnixListener::bind(&path).expect("bind");
     let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
     let (service, token) = (public(&double), tasks.token().clone());
-    tasks.spawn("unix listener", async move { server::serve_connections(incoming, service, &ServeConfig::default(), token).await.expect("served") });
+    tasks.spawn("unix listener", async move {
+        server::serve_connections(incoming, service, &ServeConfig::default(), token).await.expect("served")
+    });
     let channel = channel::connect(&EndpointConfig::new(format!("unix:{}", path.display()))).expect("url");
     test("unix", Client::new(channel), double).await;
 
@@ -162,7 +169,11 @@ async fn c087_an_answer_over_the_message_limit_is_refused_everywhere() {
 
 #[tokio::test]
 async fn nobody_there_is_unavailable_not_unknown() {
-    let channel = channel::connect(&EndpointConfig { connect_timeout: Duration::from_millis(500), ..EndpointConfig::new("http://127.0.0.1:1") }).expect("url");
+    let channel = channel::connect(&EndpointConfig {
+        connect_timeout: Duration::from_millis(500),
+        ..EndpointConfig::new("http://127.0.0.1:1")
+    })
+    .expect("url");
     let status = Client::new(channel).get_status(ask("nothing")).await.expect_err("nobody");
     assert_eq!((status.code(), reason(&status)), (Code::Unavailable, Reason::StoreUnavailable));
     for url in ["", "ftp://x", "127.0.0.1:1", "http://", "http:// x"] {

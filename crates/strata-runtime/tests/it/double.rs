@@ -55,7 +55,10 @@ impl AdminService for Double {
             Some("wait") => self.gate.0.acquire().await.expect("open").forget(),
             Some("panic") => panic!("the secret of user u1"),
             Some("fail") => {
-                let fault = Fault::new(Reason::StaleEpoch, "the epoch is old").with("epoch", "7").rule("P3", "diet", "older than seen").retry_after(1_500);
+                let fault = Fault::new(Reason::StaleEpoch, "the epoch is old")
+                    .with("epoch", "7")
+                    .rule("P3", "diet", "older than seen")
+                    .retry_after(1_500);
                 return Err(strata_api::error::status(fault));
             }
             Some("context") => {
@@ -64,7 +67,9 @@ impl AdminService for Double {
                 answer.settings.insert("left_ms".into(), context.remaining().map_or(0, |left| left.as_millis()).to_string());
                 let principal = request.extensions().get::<strata_core::policy::authz::Principal>();
                 answer.settings.insert("principal".into(), principal.map(|p| p.id.clone()).unwrap_or_default());
-                answer.settings.insert("claims".into(), Claims::of(&request).map(|claims| claims.caller.id.clone()).unwrap_or_default());
+                answer
+                    .settings
+                    .insert("claims".into(), Claims::of(&request).map(|claims| claims.caller.id.clone()).unwrap_or_default());
                 answer.settings.insert("smuggled".into(), request.extensions().get::<Smuggled>().is_some().to_string());
                 let traceparent = request.metadata().get("traceparent").and_then(|value| value.to_str().ok());
                 answer.settings.insert("traceparent".into(), traceparent.unwrap_or_default().to_owned());

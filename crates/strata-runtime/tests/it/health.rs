@@ -29,7 +29,8 @@ async fn a_service_serves_when_its_last_latch_is_dropped_and_stops_at_shutdown()
             async move { status.await.ok() == Some(wanted) }
         })
     };
-    let (redis, redis_too, disk) = (health.latch(SESSION, "redis"), health.latch(SESSION, "redis"), health.latch(SESSION, "disk"));
+    let (redis, redis_too, disk) =
+        (health.latch(SESSION, "redis"), health.latch(SESSION, "redis"), health.latch(SESSION, "disk"));
     becomes(WORKING, ServingStatus::Serving).await;
     becomes(SESSION, ServingStatus::NotServing).await;
     becomes("", ServingStatus::NotServing).await;

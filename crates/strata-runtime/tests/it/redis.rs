@@ -87,7 +87,11 @@ async fn c122_a_full_redis_refuses_writes_and_still_reads_and_deletes() {
     assert_eq!(pool.script::<u64>(&script, &["k2"], "v").await, Err(RedisError::Full), "in a script");
     assert_eq!(pool.command::<()>(cmd("SET").arg("k2").arg("v")).await, Err(RedisError::Full));
     assert_eq!(pool.pipeline::<()>(pipe().cmd("SET").arg("k2").arg("v")).await, Err(RedisError::Full), "in a pipeline");
-    assert_eq!(pool.pipeline::<()>(pipe().atomic().cmd("SET").arg("k2").arg("v")).await, Err(RedisError::Full), "in a transaction");
+    assert_eq!(
+        pool.pipeline::<()>(pipe().atomic().cmd("SET").arg("k2").arg("v")).await,
+        Err(RedisError::Full),
+        "in a transaction"
+    );
     assert_eq!(Fault::from(RedisError::Full).reason, Reason::StoreFull);
     assert_eq!(pool.command::<String>(cmd("GET").arg("k")).await.as_deref(), Ok("v"), "the breaker stays closed");
     assert_eq!(pool.command::<u64>(cmd("DEL").arg("k")).await, Ok(1));

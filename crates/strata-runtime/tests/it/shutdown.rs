@@ -3,11 +3,11 @@
 use crate::channels::{listen, public};
 use crate::double::{Client, Double, ask};
 use std::time::Duration;
+use strata_core::Fault;
 use strata_runtime::channel::{self, EndpointConfig};
 use strata_runtime::server::{self, ServeConfig};
 use strata_runtime::task::detached_write;
 use strata_runtime::{RpcChannel, TaskGroup};
-use strata_core::Fault;
 use strata_testkit::eventually;
 use tokio::io::AsyncReadExt;
 use tonic::Code;

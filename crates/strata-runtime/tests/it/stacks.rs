@@ -35,7 +35,12 @@ use tower::ServiceExt;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 fn key(name: &str, key: &str, roles: &[Role]) -> ApiKey {
-    let principal = Principal { id: format!("key:{name}"), tenant: TenantId::new("t1").expect("id"), user: None, roles: roles.iter().copied().collect() };
+    let principal = Principal {
+        id: format!("key:{name}"),
+        tenant: TenantId::new("t1").expect("id"),
+        user: None,
+        roles: roles.iter().copied().collect(),
+    };
     ApiKey { hash: hash_key(key), principal }
 }
 
@@ -57,16 +62,30 @@ fn bearing(what: &'static str, authorization: &[&str]) -> Request<GetStatusReque
 
 #[tokio::test]
 async fn a_credential_becomes_a_principal_and_everything_else_is_refused_alike() {
-    let (channel, _) = with_keys(&Double::default(), vec![key("ops", "good", &[Role::Operator]), key("reader", "reads", &[Role::Reader])]);
+    let (channel, _) =
+        with_keys(&Double::default(), vec![key("ops", "good", &[Role::Operator]), key("reader", "reads", &[Role::Reader])]);
     let mut client = Client::new(channel);
     let answer = client.get_status(bearing("context", &["Bearer good"])).await.expect("known").into_inner();
     assert_eq!(answer.settings["principal"], "key:ops");
-    assert!(!answer.settings["headers"].contains("authorization"), "the credential ends at the layer: {}", answer.settings["headers"]);
+    assert!(
+        !answer.settings["headers"].contains("authorization"),
+        "the credential ends at the layer: {}",
+        answer.settings["headers"]
+    );
     assert!(client.get_status(bearing("nothing", &["bearer  good "])).await.is_ok(), "the scheme has no case");
 
     let mut texts = Vec::new();
     let long = format!("Bearer {}", "x".repeat(513));
-    for wrong in [&[][..], &["Bearer bad"], &["Bearer"], &["Bearer "], &["Basic good"], &["good"], &["Bearer good", "Bearer good"], &[&long]] {
+    for wrong in [
+        &[][..],
+        &["Bearer bad"],
+        &["Bearer"],
+        &["Bearer "],
+        &["Basic good"],
+        &["good"],
+        &["Bearer good", "Bearer good"],
+        &[&long],
+    ] {
         let status = client.get_status(bearing("nothing", wrong)).await.expect_err("refused");
         assert_eq!((status.code(), reason(&status)), (Code::Unauthenticated, Reason::Unauthenticated), "{wrong:?}");
         assert!(status.metadata().contains_key("x-request-id"), "refusals too can be asked about");
@@ -81,7 +100,13 @@ async fn a_credential_becomes_a_principal_and_everything_else_is_refused_alike()
 
 #[tokio::test]
 async fn a_path_that_is_not_in_the_table_is_not_served() {
-    for path in ["/strata.admin.v1.AdminService/Nothing", "/", "/grpc.health.v1.Health/Check/", "/grpc.health.v1.health/check", "//strata.admin.v1.AdminService/GetStatus"] {
+    for path in [
+        "/strata.admin.v1.AdminService/Nothing",
+        "/",
+        "/grpc.health.v1.Health/Check/",
+        "/grpc.health.v1.health/check",
+        "//strata.admin.v1.AdminService/GetStatus",
+    ] {
         let mut request = http::Request::new(tonic::body::Body::empty());
         *request.uri_mut() = path.parse().expect("path");
         let response = public(&Double::default()).oneshot(request).await.expect("a response, not an error");
@@ -113,7 +138,12 @@ async fn health_and_reflection_need_no_credential_and_nothing_else_does_without(
         let mut request = http::Request::new(tonic::body::Body::empty());
         *request.uri_mut() = method.path.parse().expect("path");
         let response = channel.clone().oneshot(request).await.expect("answered");
-        assert_eq!(Status::from_header_map(response.headers()).map(|status| status.code()), Some(Code::Unauthenticated), "{}", method.path);
+        assert_eq!(
+            Status::from_header_map(response.headers()).map(|status| status.code()),
+            Some(Code::Unauthenticated),
+            "{}",
+            method.path
+        );
     }
     assert_eq!(Double::count(&double.began), 0);
 }
@@ -140,7 +170,13 @@ async fn keys_are_replaced_while_it_serves() {
 #[test]
 fn the_local_principal_is_for_callers_on_this_host() {
     let authenticator = Authenticator::local(operator());
-    for (peer, ok) in [("127.0.0.1:5", true), ("[::1]:5", true), ("[::ffff:127.0.0.1]:5", true), ("10.0.0.7:5", false), ("[2001:db8::1]:5", false)] {
+    for (peer, ok) in [
+        ("127.0.0.1:5", true),
+        ("[::1]:5", true),
+        ("[::ffff:127.0.0.1]:5", true),
+        ("10.0.0.7:5", false),
+        ("[2001:db8::1]:5", false),
+    ] {
         let mut request = http::Request::new(());
         request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(peer.parse().expect("address")) });
         assert_eq!(authenticator.authenticate(&request).is_ok(), ok, "{peer}");
@@ -165,7 +201,8 @@ async fn the_peer_address_reaches_the_authenticator_over_tcp() {
     let listener = strata_runtime::server::bind((own, 0).into()).await.expect("bind");
     let address = listener.local_addr().expect("address");
     let (service, token) = (public(&double), tasks.token().clone());
-    tasks.spawn("listener", async move { strata_runtime::server::serve(listener, service, &ServeConfig::default(), token).await });
+    tasks
+        .spawn("listener", async move { strata_runtime::server::serve(listener, service, &ServeConfig::default(), token).await });
     let mut client = Client::new(channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("url"));
     let status = client.get_status(ask("nothing")).await.expect_err("from outside");
     assert_eq!(status.code(), Code::Unauthenticated);
@@ -209,7 +246,8 @@ async fn bytes_are_bounded_per_call_and_together() {
     let mut client = bounded(&double, AdmissionSettings { max_bytes_in_flight: 4, ..AdmissionSettings::default() });
     let status = client.get_status(ask("nothing")).await.expect_err("5 bytes of frame");
     assert_eq!((status.code(), reason(&status)), (Code::ResourceExhausted, Reason::Overloaded));
-    let mut client = bounded(&double, AdmissionSettings { max_bytes_in_flight: 5, max_call_bytes: 5, ..AdmissionSettings::default() });
+    let mut client =
+        bounded(&double, AdmissionSettings { max_bytes_in_flight: 5, max_call_bytes: 5, ..AdmissionSettings::default() });
     for _ in 0..5 {
         assert!(client.get_status(ask("nothing")).await.is_ok(), "bytes are given back");
     }
@@ -236,7 +274,11 @@ async fn a_stream_ends_at_its_callers_deadline_and_goes_on_without_one() {
     let health = Health::new(&tasks, &[]);
     let deadline = Deadline { default: Duration::from_millis(100), max: Duration::from_secs(60) };
     let deps = StackDeps { deadline, ..StackDeps::new(Ports::system()) };
-    let channel = channel::local(stack::public(tonic::service::Routes::new(health.server()), Arc::new(Authenticator::local(operator())), &deps));
+    let channel = channel::local(stack::public(
+        tonic::service::Routes::new(health.server()),
+        Arc::new(Authenticator::local(operator())),
+        &deps,
+    ));
     let mut client = HealthClient::new(channel);
     let mut timed = Request::new(HealthCheckRequest::default());
     timed.set_timeout(Duration::from_millis(300));
@@ -281,12 +323,20 @@ impl AdminService for Front {
 }
 
 fn layer(keys: &SharedKeys) -> RpcChannel {
-    stack::internal(Double::default().routes(), Arc::new(Verifier::new(keys.clone(), Ports::system())), &StackDeps::new(Ports::system()))
+    stack::internal(
+        Double::default().routes(),
+        Arc::new(Verifier::new(keys.clone(), Ports::system())),
+        &StackDeps::new(Ports::system()),
+    )
 }
 
 fn front(back: RpcChannel) -> Client {
     let front = AdminServiceServer::new(Front { back: Client::new(back) });
-    Client::new(channel::local(stack::public(tonic::service::Routes::new(front), Arc::new(Authenticator::local(operator())), &StackDeps::new(Ports::system()))))
+    Client::new(channel::local(stack::public(
+        tonic::service::Routes::new(front),
+        Arc::new(Authenticator::local(operator())),
+        &StackDeps::new(Ports::system()),
+    )))
 }
 
 fn process_keys() -> SharedKeys {
@@ -307,7 +357,11 @@ async fn p10_caller_request_id_deadline_and_trace_go_through_a_signed_call_in_ev
     let address = listen(&tasks, layer(&keys), ServeConfig::default()).await;
     let remote = channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("url");
     let signer = Signer::new(keys.clone(), Ports::system());
-    for (n, (over, channel)) in [("local", channel::local(layer(&keys))), ("duplex", channel::duplex(&tasks, layer(&keys))), ("tcp", remote)].into_iter().enumerate() {
+    for (n, (over, channel)) in
+        [("local", channel::local(layer(&keys))), ("duplex", channel::duplex(&tasks, layer(&keys))), ("tcp", remote)]
+            .into_iter()
+            .enumerate()
+    {
         let trace = format!("0af7651916cd43dd8448eb211c80319{n}");
         let mut client = front(signer.sign(channel));
         let mut request = ask("context");
@@ -325,10 +379,19 @@ async fn p10_caller_request_id_deadline_and_trace_go_through_a_signed_call_in_ev
         assert!(seen["traceparent"].starts_with(&format!("00-{trace}-")), "{over}: {}", seen["traceparent"]);
         assert!(!seen["headers"].contains("strata-signed-bin"), "{over}: {}", seen["headers"]);
 
-        let ours = || -> Vec<_> { spans.get_finished_spans().expect("spans").into_iter().filter(|span| span.span_context.trace_id().to_string() == trace).collect() };
+        let ours = || -> Vec<_> {
+            spans
+                .get_finished_spans()
+                .expect("spans")
+                .into_iter()
+                .filter(|span| span.span_context.trace_id().to_string() == trace)
+                .collect()
+        };
         eventually(Duration::from_secs(5), || async { ours().len() >= 3 }).await;
         let finished = ours();
-        let of = |parent: &dyn Fn(&opentelemetry_sdk::trace::SpanData) -> bool| finished.iter().find(|span| parent(span)).expect("span").clone();
+        let of = |parent: &dyn Fn(&opentelemetry_sdk::trace::SpanData) -> bool| {
+            finished.iter().find(|span| parent(span)).expect("span").clone()
+        };
         let outer = of(&|span| span.parent_span_id.to_string() == "b7ad6b7169203331");
         assert_eq!(outer.name, "strata.admin.v1.AdminService/GetStatus", "{over}");
         let handler = of(&|span| span.parent_span_id == outer.span_context.span_id());
@@ -362,11 +425,18 @@ async fn p10_a_layer_answers_nobody_but_the_router() {
 async fn p10_an_onward_call_without_time_left_is_not_made() {
     let keys = process_keys();
     let double = Double::default();
-    let back = stack::internal(double.routes(), Arc::new(Verifier::new(keys.clone(), Ports::system())), &StackDeps::new(Ports::system()));
+    let back = stack::internal(
+        double.routes(),
+        Arc::new(Verifier::new(keys.clone(), Ports::system())),
+        &StackDeps::new(Ports::system()),
+    );
     let mut client = Client::new(Signer::new(keys, Ports::system()).sign(channel::local(back)));
     let mut request = ask("nothing");
     request.extensions_mut().insert(CallIdentity::new(operator(), None));
-    let over = strata_runtime::context::CallContext { request_id: None, deadline: Some(strata_runtime::ports::Stopwatch::start().at(Duration::ZERO)) };
+    let over = strata_runtime::context::CallContext {
+        request_id: None,
+        deadline: Some(strata_runtime::ports::Stopwatch::start().at(Duration::ZERO)),
+    };
     let status = over.scope(client.get_status(request)).await.expect_err("too late");
     assert_eq!(reason(&status), Reason::DeadlineExceeded);
     assert_eq!(Double::count(&double.began), 0);
@@ -379,7 +449,8 @@ async fn every_call_is_counted_by_method_and_outcome_and_none_stays_in_flight() 
     let metrics = Metrics::new(&opentelemetry::metrics::MeterProvider::meter(&provider, "test"));
     let double = Double::default();
     let deps = StackDeps { metrics, ..StackDeps::new(Ports { ids: SeqIds::default().port(), ..Ports::system() }) };
-    let mut client = Client::new(channel::local(stack::public(double.routes(), Arc::new(Authenticator::local(operator())), &deps)));
+    let mut client =
+        Client::new(channel::local(stack::public(double.routes(), Arc::new(Authenticator::local(operator())), &deps)));
     client.get_status(ask("nothing")).await.expect("ok");
     client.get_status(ask("fail")).await.expect_err("fails");
     client.get_status(ask("panic")).await.expect_err("panics");
@@ -392,16 +463,22 @@ async fn every_call_is_counted_by_method_and_outcome_and_none_stays_in_flight() 
     provider.force_flush().expect("flush");
 
     let (mut codes, mut in_flight) = (Vec::new(), None);
-    for metric in exporter.get_finished_metrics().expect("metrics").iter().flat_map(|r| r.scope_metrics()).flat_map(|s| s.metrics()) {
+    for metric in
+        exporter.get_finished_metrics().expect("metrics").iter().flat_map(|r| r.scope_metrics()).flat_map(|s| s.metrics())
+    {
         match (metric.name(), metric.data()) {
             ("strata.rpc.calls", AggregatedMetrics::U64(MetricData::Sum(sum))) => {
                 for point in sum.data_points() {
-                    let label = |key: &str| point.attributes().find(|kv| kv.key.as_str() == key).map(|kv| kv.value.to_string()).unwrap_or_default();
+                    let label = |key: &str| {
+                        point.attributes().find(|kv| kv.key.as_str() == key).map(|kv| kv.value.to_string()).unwrap_or_default()
+                    };
                     assert_eq!(label("rpc.method"), "GetStatus");
                     codes.push((label("rpc.grpc.status_code"), point.value()));
                 }
             }
-            ("strata.rpc.in_flight", AggregatedMetrics::I64(MetricData::Sum(sum))) => in_flight = sum.data_points().map(|point| point.value()).next(),
+            ("strata.rpc.in_flight", AggregatedMetrics::I64(MetricData::Sum(sum))) => {
+                in_flight = sum.data_points().map(|point| point.value()).next()
+            }
             _ => {}
         }
     }
@@ -419,7 +496,11 @@ async fn cost_of_a_call() {
     let keys = process_keys();
     let signed = Signer::new(keys.clone(), Ports::system()).sign(channel::local(layer(&keys)));
     let bare = channel::local(Double::default().routes());
-    for (what, channel) in [("bare local call", bare), ("local call through the public stack", channel::local(public(&Double::default()))), ("signed local call through the internal stack", signed)] {
+    for (what, channel) in [
+        ("bare local call", bare),
+        ("local call through the public stack", channel::local(public(&Double::default()))),
+        ("signed local call through the internal stack", signed),
+    ] {
         let mut client = Client::new(channel);
         let rounds = 2_000;
         let watch = strata_runtime::ports::Stopwatch::start();
