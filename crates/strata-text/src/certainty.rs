@@ -7,7 +7,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 use strata_core::text::{Certainty, Negation};
 
-static NO_HEDGES: LazyLock<Regex> = LazyLock::new(|| compile(&["may i", "might as well", "likely story", "i believe in"], &["不可能", "尽可能", "应该的", "不应该", "大概率事件", "可能性为零"]));
+static NO_HEDGES: LazyLock<Regex> = LazyLock::new(|| compile(&["may i", "might as well", "likely story", "i believe in", "(?:i|you|we) (?:just |already |have |had |also )*mentioned", "(?:the|his|her|their|my|your) might"], &["不可能", "尽可能", "应该的", "不应该", "大概率事件", "可能性为零"]));
 /// `may` is a hedge in lower case only: "May" is a month or opens a wish.
 static MAY: LazyLock<Regex> = LazyLock::new(|| regex(r"(?-u:\b)may(?-u:\b)(?: (?:not|be|have|also|well|or may not|\p{Ll}+))"));
 static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
@@ -21,7 +21,7 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
         ],
         &[
             "可能", "也许", "或许", "大概", "大约", "应该(?:是|会|有|在|就|可以|没|不)", "好像", "似乎", "貌似", "估计", "看起来", "看样子", "据说", "听说", "传闻", "不(?:太|大|是很)?确定", "不敢肯定", "没准",
-            "说不定", "不一定", "未必", "恐怕", "我猜", "我想(?:大概|应该|可能)", "我觉得", "我认为", "感觉(?:像|是)?", "未(?:经)?确认", "待(?:确认|定)", "尚未(?:确认|确定)", "还没(?:确认|确定|定)", "没(?:有)?确(?:认|定)",
+            "说不定", "不一定", "未必", "恐怕", "我猜", "我想(?:大概|应该|可能)", "我觉得", "我认为", "感觉(?:像|是)?", "未(?:经)?确认", "待(?:确认|定)", "尚未(?:确认|确定)", "还没(?:确认|确定|定)", "没(?:有)?确(?:认|定)", "(?:需要?|等|再|先)(?:你|您|我|他们?|对方)?确认",
             "提到(?:过)?", "暂定", "初步", "打算", "考虑", "如果没记错", "印象中", "有可能", "搞不好", "八成",
         ],
     )
@@ -29,13 +29,13 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
 static NOT_STRONG: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &["not (?:yet )?(?:confirmed|certain|definite|definitely|guaranteed|verified)", "un(?:confirmed|certain|verified)", "to be (?:confirmed|verified)", "please (?:confirm|verify)", "(?:can|could) you (?:confirm|verify)", "certainly not sure"],
-        &["(?:未|没有?|尚未|待|需要?|请|等|再|还没有?|先)(?:经|你|您|我|他们?|对方)?(?:确认|确定|核实|证实)", "不(?:太|大|是很)?(?:确定|肯定|一定)", "(?:确认|确定)(?:一下|吗|么|没有|后)", "不一定", "一定程度", "是否确(?:认|定)"],
+        &["(?:未|没有?|尚未|待|需要?|请|等|再|还没有?|先)(?:经|你|您|我|他们?|对方)?(?:确认|确定|核实|证实)", "不(?:太|大|是很)?(?:确定|肯定|一定)", "(?:确认|确定)(?:一下|吗|么|没有|后)", "(?:无需|不需要?|无须|不用|免)\\p{Han}{0,4}确认", "不一定", "一定程度", "是否确(?:认|定)"],
     )
 });
 static STRONG: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        &["confirmed", "confirms", "definite(?:ly)?", "certainly", "absolutely", "for (?:sure|certain)", "guaranteed", "without (?:a )?doubt", "no doubt", "undoubtedly", "unquestionably", "100 ?%", "verified", "it is certain", "clearly", "surely", "decided", "final(?:ly)? (?:decided|agreed)"],
-        &["确认", "确定", "肯定", "一定(?:是|会|要|在|有)", "绝对", "毫无疑问", "毋庸置疑", "百分之(?:百|一百)", "已(?:经)?(?:核实|证实|敲定|定了|决定)", "必然", "铁定", "没跑", "敲定", "千真万确"],
+        &["confirmed", "confirms", "definite(?:ly)?", "certainly", "absolutely (?:certain|sure|true|correct|right|positive|confirmed)", "for (?:sure|certain)", "guaranteed", "without (?:a )?doubt", "no doubt", "undoubtedly", "unquestionably", "100 ?%", "verified", "it is certain", "clearly", "surely", "decided", "final(?:ly)? (?:decided|agreed)"],
+        &["确认", "确定", "肯定", "一定(?:是|会|在|有)", "绝对(?:是|会|能|可以|正确|准确|没问题|没有?|不会|不是)", "毫无疑问", "毋庸置疑", "百分之(?:百|一百)", "已(?:经)?(?:核实|证实|敲定|定了|决定)", "必然", "铁定", "没跑", "敲定", "千真万确"],
     )
 });
 
@@ -52,8 +52,6 @@ pub(crate) fn of_cleaned(cleaned: &Cleaned) -> Certainty {
         Certainty::Hedged
     } else if STRONG.is_match(&without(&cleaned.text, &NOT_STRONG)) {
         Certainty::Strong
-    } else if NOT_STRONG.is_match(&cleaned.text) {
-        Certainty::Hedged
     } else {
         Certainty::Plain
     }
@@ -62,11 +60,11 @@ pub(crate) fn of_cleaned(cleaned: &Cleaned) -> Certainty {
 /// Words that hold a negation and negate nothing.
 static NO_NEGATIONS: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        &["no problem", "no worries", "no doubt", "not only", "no matter", r"no\. ?\d+", "nothing but", "why not", "never mind", "if not", "no longer than", "not to mention", "whether or not", "no[- ]one else but", "couldn't agree more", "can't wait"],
+        &["no problem", "no worries", "no doubt", "not only", "no matter", r"no\. ?\d+", "nothing but", "why not", "never mind", "if not", "no longer than", "not to mention", "whether or not", "no[- ]one else but", "couldn't agree more", "can't wait", "without (?:a )?(?:doubt|question|fail)"],
         &[
             "不错", "不过", "不但", "不仅仅?", "不管", "不论", "不光", "不只", "差不多", "不好意思", "不久", "不断", "不得不", "不得已", "对不起", "不客气", "了不起", "不用谢", "不妨", "不如", "不同", "不然", "要不", "不禁", "不愧",
             "没关系", "没问题", "没事", "没错", "无论", "无所谓", "无非", "毫无疑问", "毋庸置疑", "别人", "别的", "别处", "特别", "级别", "类别", "区别", "分别", "性别", "个别", "告别", "识别", "鉴别", "别墅", "离别", "未来", "非常", "非洲", "除非",
-            "无线", "无锡", "无人机", "无障碍", "无糖", "无限", "无数", "莫名", "莫非", "只不过", "巴不得", "恨不得", "不少", "不时", "不日", "不等",
+            "无线", "无锡", "无人机", "无障碍", "无糖", "无限", "无数", "无视", "无意中", "莫名", "莫非", "只不过", "巴不得", "恨不得", "不少", "不时", "不日", "不等",
             // The question form: "是不是", "要不要".
             "是不是", "要不要", "能不能", "会不会", "有没有", "好不好", "行不行", "可不可以", "对不对", "想不想", "吃不吃", "去不去", "来不来", "在不在", "用不用",
         ],
@@ -85,7 +83,7 @@ static PARTIAL: LazyLock<Regex> = LazyLock::new(|| {
 static FULL: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &["not", "no", "never", "none", "nobody", "no one", "nothing", "neither", "nor", "nowhere", "without", "cannot", "\\w+n't", "unable", "refuse[sd]?", "free of"],
-        &["不", "没", "无", "别", "勿", "未", "从不", "绝不", "决不", "毫不", "莫", "禁止", "拒绝", "免"],
+        &["不", "没", "无", "别", "勿", "未", "从不", "绝不", "决不", "毫不", "莫", "禁止", "严禁", "杜绝", "拒绝", "免"],
     )
 });
 
@@ -121,7 +119,7 @@ mod tests {
             ("not sure yet", Certainty::Hedged),
             ("It is confirmed: Friday", Certainty::Strong),
             ("It is not confirmed", Certainty::Hedged),
-            ("Please confirm the date", Certainty::Hedged),
+            ("Please confirm the date", Certainty::Plain),
             ("I will definitely come, maybe late", Certainty::Hedged),
             ("I like tea", Certainty::Plain),
             ("可能周五上线", Certainty::Hedged),

@@ -191,6 +191,10 @@ const UNITS: &[(&str, &str)] = &[
 
 const MEASURES: &str = "个|位|名|人|次|台|页|件|条|只|张|本|份|套|层|楼|章|节|轮|倍|瓶|杯|盒|箱|袋|支|把|棵|家|间|门|部|辆|架|艘|颗|粒|片|块儿|笔|组|批|项|种|类|步|号线|路车";
 
+/// English nouns that are counted like units; their number alone is compared, since "15 people" and "15 人" are one.
+const COUNTED: &str = "people|persons?|users?|guests?|adults?|kids|children|items?|pieces?|units?|copies|pages?|times|rooms?|nights?|seats?|tickets?|rows?|records?|files?|lines?|\
+    requests?|retries|instances?|replicas?|servers?|nodes?|employees?|engineers?|developers?|customers?|orders?|steps?|points?|floors?|bottles?|cups?|boxes|cores|threads";
+
 /// The alternatives of a table row, each closed by a word boundary where it ends in a letter: "5 kg" but not "5 kgs7",
 /// and no boundary after a Han unit, which any character may follow.
 fn closed(words: &str) -> String {
@@ -219,7 +223,8 @@ static QUANTITIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| UNITS.iter().
 static SCALED: LazyLock<Regex> = LazyLock::new(|| {
     regex(&format!(r"(?i)({NUMERAL}) ?({})", closed("hundred|thousand|million|billion|百万|千万|十亿|百|千|万|亿")))
 });
-static MEASURED: LazyLock<Regex> = LazyLock::new(|| regex(&format!(r"(\d+|[{HAN_DIGITS}]+)(?:{MEASURES})")));
+static MEASURED: LazyLock<Regex> =
+    LazyLock::new(|| regex(&format!(r"(?i)(\d+|[{HAN_DIGITS}]+)(?:{MEASURES})|(?-u:\b)({NUMERAL}) (?:{COUNTED})(?-u:\b)")));
 
 fn amounts(text: &str, found: &mut Found) {
     let with_units = |found: &mut Found, patterns: &[(Regex, &str)]| {
@@ -250,9 +255,12 @@ fn amounts(text: &str, found: &mut Found) {
         }
     }
     for c in MEASURED.captures_iter(text) {
+        let (Some(whole), Some(number)) = (c.get(0), c.get(1).or_else(|| c.get(2))) else { continue };
         // "一个", "一位" are articles more often than numbers.
-        if let (Some(number), Some(value)) = (c.get(1).filter(|n| n.as_str() != "一"), normal_number(&c[1], "")) {
-            found.add(ValueKind::Number, number.range(), value);
+        if number.as_str() != "一"
+            && let Some(value) = normal_number(number.as_str(), "")
+        {
+            found.add(ValueKind::Number, whole.range(), value);
         }
     }
 }
@@ -406,5 +414,106 @@ impl Found {
                 ProtectedValue { kind, text: original[span.clone()].to_owned(), normal, start: span.start, end: span.end }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ValueKind::{Amount, Id, Name, Number, Time, Url};
+
+    fn of(text: &str) -> Vec<(ValueKind, String)> {
+        protected_values(text).into_iter().map(|v| (v.kind, v.normal)).collect()
+    }
+
+    #[test]
+    fn s3_values_of_both_languages() {
+        for (text, expected) in [
+            ("My cost centre is CC-1042", vec![(Id, "cc-1042")]),
+            ("成本中心改成 CC-2077", vec![(Id, "cc-2077")]),
+            ("order 9007199254740993", vec![(Id, "9007199254740993")]),
+            ("order 00123", vec![(Number, "00123")]),
+            ("INV-102 and INV-120", vec![(Id, "inv-102"), (Id, "inv-120")]),
+            ("release v1.2.3 runs on 192.168.0.1", vec![(Id, "v1.2.3"), (Id, "192.168.0.1")]),
+            ("set `max_retries` now, and max_wait", vec![(Id, "max_retries"), (Id, "max_wait")]),
+            ("it costs $1,200.50 or 1,200.50 USD", vec![(Amount, "1200.50 usd"), (Amount, "1200.50 usd")]),
+            ("预算三百元，最多５万元", vec![(Amount, "300 cny"), (Amount, "50000 cny")]),
+            ("满 1,000元 减 20%", vec![(Amount, "1000 cny"), (Amount, "20 %")]),
+            ("百分之二十", vec![(Amount, "20 %")]),
+            ("throughput is 3 GB/s, 5公里外", vec![(Amount, "3 gb/s"), (Amount, "5 km")]),
+            ("the port is 6543", vec![(Number, "6543")]),
+            ("三个孩子, 15 people", vec![(Number, "3"), (Number, "15")]),
+            ("2 million users", vec![(Number, "2000000")]),
+            ("meet at 2:30 pm on May 3, 2026", vec![(Time, "14:30"), (Time, "2026-05-03")]),
+            ("明天下午三点半开会，持续两小时", vec![(Time, "day +1"), (Time, "15:30"), (Time, "2 h")]),
+            ("set the timeout to 5 s", vec![(Time, "5 s")]),
+            ("see https://example.com/a?b=1.", vec![(Url, "https://example.com/a?b=1")]),
+            ("写信到Lin@Example.com吧", vec![(Url, "lin@example.com")]),
+            ("logs are in /var/log/strata", vec![(Url, "/var/log/strata")]),
+            ("tell Anna Smith about Project Heron", vec![(Name, "anna smith"), (Name, "project heron")]),
+            ("Alice likes tea", vec![(Name, "alice")]),
+            ("we use GitHub and iPhone", vec![(Name, "github"), (Name, "iphone")]),
+            ("我喜欢《三体》", vec![(Name, "三体")]),
+            ("我住在杭州", vec![(Name, "杭州")]),
+            ("同事王小明负责", vec![(Name, "王小明")]),
+            ("李雷先生来电", vec![(Name, "李雷")]),
+        ] {
+            let expected: Vec<(ValueKind, String)> = expected.into_iter().map(|(k, n)| (k, n.to_owned())).collect();
+            assert_eq!(of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn s3_near_misses_have_no_value() {
+        for text in [
+            "I like tea", "The user prefers short answers", "Please remember that", "一起去吃饭吧", "有一点甜", "Lunch was cold", "Prefers email over phone",
+            "一个朋友", "不吃辣", "我喜欢高兴的音乐", "and/or", "it's fine", "Don't call me", "特别方便", "Maybe later", "第一次",
+        ] {
+            assert!(of(text).is_empty(), "{text}: {:?}", of(text));
+        }
+    }
+
+    #[test]
+    fn s3_spans_are_of_the_original_and_never_overlap() {
+        for text in ["金额：￥１，２００．５０，编号 ＣＣ\u{200b}－１０４２，下午２点半", "👨‍👩‍👧 paid $5 to Anna \u{202e}at 3pm", "مرحبا 2026-05-03 ok"] {
+            let values = protected_values(text);
+            assert!(!values.is_empty(), "{text}");
+            let mut end = 0;
+            for value in values {
+                assert!(value.start >= end && text[value.start..value.end] == value.text, "{text}: {value:?}");
+                end = value.end;
+            }
+        }
+        assert_eq!(of("￥１，２００．５０"), [(Amount, "1200.50 cny".to_owned())]);
+        assert_eq!(of("ＣＣ\u{200b}－１０４２"), [(Id, "cc-1042".to_owned())]);
+    }
+
+    #[test]
+    fn g12_values_missing_from_the_quote_are_named() {
+        let missing_of = |content: &str, quote: &str| -> Vec<String> {
+            missing(&protected_values(content), &[(quote, &protected_values(quote))]).into_iter().map(|v| v.text).collect()
+        };
+        for (content, quote) in [
+            ("The meeting is at 14:30.", "we meet at 2:30 pm"),
+            ("会议在14:30", "下午两点半开会"),
+            ("The limit is 1200 USD", "the limit is $1,200"),
+            ("Lives in Hangzhou.", "I live in hangzhou"),
+            ("Coffee is preferred", "i like coffee"),
+            ("用户住在杭州", "我住在杭州市"),
+            ("has 3 children", "我有三个孩子"),
+            ("The cost centre is CC-1042", "成本中心是ｃｃ－１０４２"),
+        ] {
+            assert!(missing_of(content, quote).is_empty(), "{content} / {quote}: {:?}", missing_of(content, quote));
+        }
+        for (content, quote, value) in [
+            ("The limit is 50 USD", "the limit is 500 USD", "50 USD"),
+            ("order INV-120", "order INV-102", "INV-120"),
+            ("The port is 543", "the port is 6543", "543"),
+            ("会议在15:30", "下午两点半开会", "15:30"),
+            ("She moved to Shanghai", "she moved to Hangzhou", "Shanghai"),
+            ("version 1.2", "version 1.2.3", "1.2"),
+        ] {
+            assert_eq!(missing_of(content, quote), [value], "{content} / {quote}");
+        }
     }
 }

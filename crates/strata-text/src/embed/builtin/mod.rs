@@ -95,10 +95,11 @@ impl Builtin {
     }
 }
 
-/// What the model's cosines mean, from the table of the test `thresholds_part_the_pairs_they_are_for`: unrelated texts lie at -.06 to
-/// .21 (5 to 95 %), a question and its answer mostly above .3, two statements about one thing above .6, rewordings above .8.
+/// What the model's cosines mean, from the table of the test `thresholds_part_the_pairs_they_are_for`: unrelated texts lie at
+/// -.06 to .21 (5 to 95 %), a question and its answer at .26 to .73, two values of one thing at .62 to .89, two spellings of
+/// one statement at .91 and above.
 fn identity() -> EmbedderIdentity {
-    EmbedderIdentity { name: NAME.into(), dimensions: E, min_similarity: 0.25, duplicate_similarity: 0.95, conflict_similarity: 0.6 }
+    EmbedderIdentity { name: NAME.into(), dimensions: E, min_similarity: 0.25, duplicate_similarity: 0.9, conflict_similarity: 0.6 }
 }
 
 fn verified(directory: &Path, (name, digest): (&str, &str)) -> Result<Vec<u8>, EmbedError> {
@@ -351,5 +352,11 @@ mod tests {
         ("今天天气怎么样", "用户的默认成本中心是 CC-2077", "unrelated"),
     ];
 
-    const GOLDEN: &[(&str, [f32; 4])] = &[];
+    const GOLDEN: &[(&str, [f32; 4])] = &[
+        ("The user prefers to be contacted by email.", [-0.021493, -0.035545, -0.107313, 0.052971]),
+        ("用户不吃辣，对花生过敏。", [-0.062958, 0.071038, -0.035760, 0.022570]),
+        ("Ｆｕｌｌ－ｗｉｄｔｈ ﬁ ① 👍", [0.077848, -0.061755, -0.007954, 0.014504]),
+        ("東京の予算", [0.083458, -0.022734, 0.049801, 0.008442]),
+        ("a", [0.104737, 0.040033, 0.021943, -0.003539]),
+    ];
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! e        = table[id]                                      quantised, one scale and offset per chunk of the table
-//! x_n      = LN(e · proj_n + b_n)             (C)           for n in 2, 3, 5
+//! x        = LN(e · proj + b)                 (3C)          cut into x_2, x_3, x_5
 //! x_n     += relu(window_n(x_n) · w_n + b_n)  (C)           twice; n tokens wide, zero beyond the text's ends
 //! f        = LN(e | x_2 | x_3 | x_5)          (F)
 //! m        = (sum f · cnn + T · b) / sqrt(T)  (E)           over the T tokens of a text
@@ -17,7 +17,8 @@ use crate::embed::EmbedError;
 /// Length of an embedding.
 pub(super) const E: usize = 512;
 const C: usize = 256;
-const F: usize = E + 3 * C;
+const PROJECTED: usize = 3 * C;
+const F: usize = E + PROJECTED;
 const HIDDEN: usize = 320;
 /// The table is stored in chunks; row `id` is row `id / CHUNKS` of chunk `id % CHUNKS`.
 const CHUNKS: usize = 17;
@@ -38,9 +39,6 @@ struct Convolution {
 struct Branch {
     width: usize,
     left: usize,
-    projection: Vec<f32>,
-    projection_bias: Vec<f32>,
-    norm: Norm,
     steps: [Convolution; 2],
 }
 
@@ -50,6 +48,10 @@ pub(super) struct Network {
     rows: usize,
     scale: Vec<f32>,
     offset: Vec<f32>,
+    /// Of the three branches side by side: one product and one norm serve all.
+    projection: Vec<f32>,
+    projection_bias: Vec<f32>,
+    projection_norm: Norm,
     branches: [Branch; 3],
     norm: Norm,
     cnn: Vec<f32>,
@@ -78,22 +80,28 @@ impl Network {
                     bias: arrays.floats(&format!("b{k}_{width}"), &[C])?,
                 })
             };
-            let steps = [step(1)?, step(2)?];
-            Ok(Branch {
-                width,
-                left,
-                projection: arrays.floats(&format!("proj{width}"), &[E, C])?,
-                projection_bias: arrays.floats(&format!("proj_b{width}"), &[C])?,
-                norm: Norm { gain: arrays.floats(&format!("ln_g{width}"), &[C])?, bias: arrays.floats(&format!("ln_b{width}"), &[C])? },
-                steps,
-            })
+            Ok(Branch { width, left, steps: [step(1)?, step(2)?] })
         };
         let branches = [branch(WIDTHS[0])?, branch(WIDTHS[1])?, branch(WIDTHS[2])?];
+        let mut projection = vec![0.0; E * PROJECTED];
+        let (mut projection_bias, mut gain, mut bias) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, (width, _)) in WIDTHS.iter().enumerate() {
+            let part = arrays.floats(&format!("proj{width}"), &[E, C])?;
+            for (row, from) in projection.chunks_exact_mut(PROJECTED).zip(part.chunks_exact(C)) {
+                row[i * C..][..C].copy_from_slice(from);
+            }
+            projection_bias.extend(arrays.floats(&format!("proj_b{width}"), &[C])?);
+            gain.extend(arrays.floats(&format!("ln_g{width}"), &[C])?);
+            bias.extend(arrays.floats(&format!("ln_b{width}"), &[C])?);
+        }
         Ok(Self {
             table,
             rows,
             scale: arrays.floats("scale", &[CHUNKS])?,
             offset: arrays.floats("lo", &[CHUNKS])?,
+            projection,
+            projection_bias,
+            projection_norm: Norm { gain, bias },
             branches,
             norm: Norm { gain: arrays.floats("ln_g", &[F])?, bias: arrays.floats("ln_b", &[F])? },
             cnn: arrays.floats("cnn_W", &[F, E])?,
@@ -127,8 +135,14 @@ impl Network {
         for (feature, e) in features.chunks_exact_mut(F).zip(embedded.chunks_exact(E)) {
             feature[..E].copy_from_slice(e);
         }
+        let mut projected = product(&embedded, &self.projection, tokens, E, PROJECTED);
+        for row in projected.chunks_exact_mut(PROJECTED) {
+            add(row, &self.projection_bias);
+            self.normalise(row, &self.projection_norm);
+        }
         for (i, branch) in self.branches.iter().enumerate() {
-            let x = self.convolve(branch, &embedded, &bounds);
+            let own = projected.chunks_exact(PROJECTED).flat_map(|row| &row[i * C..][..C]).copied().collect();
+            let x = convolve(branch, own, &bounds);
             for (feature, x) in features.chunks_exact_mut(F).zip(x.chunks_exact(C)) {
                 feature[E + i * C..][..C].copy_from_slice(x);
             }
@@ -146,34 +160,6 @@ impl Network {
         for (o, q) in out.iter_mut().zip(&self.table[chunk][row * E..][..E]) {
             *o = f32::from(*q) * scale + offset;
         }
-    }
-
-    fn convolve(&self, branch: &Branch, embedded: &[f32], bounds: &[(usize, usize)]) -> Vec<f32> {
-        let tokens = bounds.len();
-        let mut x = product(embedded, &branch.projection, tokens, E, C);
-        for row in x.chunks_exact_mut(C) {
-            add(row, &branch.projection_bias);
-            self.normalise(row, &branch.norm);
-        }
-        let width = branch.width;
-        let mut window = vec![0.0; tokens * width * C];
-        for step in &branch.steps {
-            window.fill(0.0);
-            for (token, (start, end)) in bounds.iter().enumerate() {
-                for j in 0..width {
-                    if let Some(neighbour) = (token + j).checked_sub(branch.left).filter(|n| (*start..*end).contains(n)) {
-                        window[(token * width + j) * C..][..C].copy_from_slice(&x[neighbour * C..][..C]);
-                    }
-                }
-            }
-            let mut y = product(&window, &step.weights, tokens, width * C, C);
-            for (x, y) in x.chunks_exact_mut(C).zip(y.chunks_exact_mut(C)) {
-                add(y, &step.bias);
-                y.iter_mut().for_each(|v| *v = v.max(0.0));
-                add(x, y);
-            }
-        }
-        x
     }
 
     fn pool(&self, texts: &[Vec<u32>], features: &[f32]) -> Vec<Vec<f32>> {
@@ -213,6 +199,30 @@ impl Network {
             *v = (*v - mean) * factor * gain + bias;
         }
     }
+}
+
+/// The two steps of a branch over its part of the projection.
+fn convolve(branch: &Branch, mut x: Vec<f32>, bounds: &[(usize, usize)]) -> Vec<f32> {
+    let tokens = bounds.len();
+    let width = branch.width;
+    let mut window = vec![0.0; tokens * width * C];
+    for step in &branch.steps {
+        window.fill(0.0);
+        for (token, (start, end)) in bounds.iter().enumerate() {
+            for j in 0..width {
+                if let Some(neighbour) = (token + j).checked_sub(branch.left).filter(|n| (*start..*end).contains(n)) {
+                    window[(token * width + j) * C..][..C].copy_from_slice(&x[neighbour * C..][..C]);
+                }
+            }
+        }
+        let mut y = product(&window, &step.weights, tokens, width * C, C);
+        for (x, y) in x.chunks_exact_mut(C).zip(y.chunks_exact_mut(C)) {
+            add(y, &step.bias);
+            relu(y);
+            add(x, y);
+        }
+    }
+    x
 }
 
 fn add(to: &mut [f32], from: &[f32]) {
