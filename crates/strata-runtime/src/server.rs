@@ -33,6 +33,8 @@ pub struct ServeConfig {
     pub keepalive_interval: Duration,
     /// The connection is closed when a ping is not answered for this long.
     pub keepalive_timeout: Duration,
+    /// A connection that has not said a word for this long after it was accepted is broken: it only holds a place.
+    pub first_byte_timeout: Duration,
     /// Longest time from the shutdown token to the return of [`serve`].
     pub grace: Duration,
     /// Bytes of all headers of one call.
@@ -62,6 +64,7 @@ impl Default for ServeConfig {
             max_connections: 4_096,
             keepalive_interval: Duration::from_secs(20),
             keepalive_timeout: Duration::from_secs(10),
+            first_byte_timeout: Duration::from_secs(10),
             grace: Duration::from_secs(20),
             max_header_bytes: 64 * 1024,
             tls: None,
@@ -140,8 +143,13 @@ where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let broken = CancellationToken::new();
-    let incoming =
-        incoming.map(|accepted| accepted.map(|inner| Breakable { inner, broken: Box::pin(broken.clone().cancelled_owned()) }));
+    let incoming = incoming.map(|accepted| {
+        accepted.map(|inner| Breakable {
+            inner,
+            broken: Box::pin(broken.clone().cancelled_owned()),
+            silence: Some(Box::pin(pause(config.first_byte_timeout))),
+        })
+    });
     let mut server = Server::builder()
         .max_concurrent_streams(config.max_concurrent_streams)
         .http2_keepalive_interval(Some(config.keepalive_interval))
@@ -188,11 +196,13 @@ struct Slotted {
     _slot: OwnedSemaphorePermit,
 }
 
-/// A connection that fails every read and write once `broken` is cancelled: tonic runs each connection in a task that
-/// nothing else can stop.
+/// A connection that fails every read and write once `broken` is cancelled, or when it stays silent from the start: tonic
+/// runs each connection in a task that nothing else can stop.
 struct Breakable<C> {
     inner: C,
     broken: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Until the first byte has come.
+    silence: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<C> Breakable<C> {
@@ -223,7 +233,18 @@ impl Connected for Slotted {
 impl<C: AsyncRead + Unpin> AsyncRead for Breakable<C> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check(cx)?;
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.silence = None;
+        }
+        if polled.is_pending()
+            && let Some(silence) = &mut self.silence
+            && silence.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        polled
     }
 }
 

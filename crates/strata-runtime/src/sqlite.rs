@@ -283,8 +283,8 @@ where
 
 enum Job {
     Write(Box<dyn Write>),
-    /// Outside a transaction: reads of a memory database.
-    Read(ReadJob),
+    /// Outside a transaction: reads of a memory database, checkpoints.
+    Alone(ReadJob),
 }
 
 type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
@@ -401,7 +401,7 @@ impl Database {
             let _ = tell.send(outcome);
         });
         if self.doors.in_memory {
-            self.enqueue(Job::Read(job)).await?;
+            self.enqueue(Job::Alone(job)).await?;
         } else {
             let door = self.doors.readers.lock().clone();
             push(door, job, self.busy_timeout).await?;
@@ -412,6 +412,21 @@ impl Database {
     async fn enqueue(&self, job: Job) -> Result<(), SqliteError> {
         let door = self.doors.writer.lock().clone();
         push(door, job, self.busy_timeout).await
+    }
+
+    /// Moves the write-ahead log into the file and empties it, so that what was erased is nowhere on the disk any more. Answers
+    /// whether it could: a reader that runs longer than the busy time-out keeps its part of the log alive.
+    ///
+    /// # Errors
+    /// A [`SqliteError`] of queue or disk.
+    pub async fn checkpoint(&self) -> Result<bool, SqliteError> {
+        let (tell, told) = oneshot::channel();
+        let job = move |connection: &Connection| {
+            let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+            let _ = tell.send(busy.map(|busy| busy == 0).map_err(SqliteError::from));
+        };
+        self.enqueue(Job::Alone(Box::new(job))).await?;
+        told.await.map_err(|_| SqliteError::Closed)?
     }
 
     /// Counters since open.
@@ -461,7 +476,7 @@ impl Writer {
             while let Some(job) = next.take() {
                 match job {
                     Job::Write(first) => next = self.transaction(first),
-                    Job::Read(read) => read(&self.connection),
+                    Job::Alone(job) => job(&self.connection),
                 }
             }
         }
@@ -506,7 +521,7 @@ impl Writer {
             }
             match self.mailbox.try_recv() {
                 Ok(Job::Write(more)) => job = Some(more),
-                Ok(read @ Job::Read(_)) => after = Some(read),
+                Ok(alone @ Job::Alone(_)) => after = Some(alone),
                 Err(_) => {}
             }
         }
@@ -1031,7 +1046,7 @@ mod tests {
             Ok(())
         };
         database.write(delete).await.expect("delete");
-        database.close().await;
+        assert_eq!(database.checkpoint().await, Ok(true));
         for entry in std::fs::read_dir(path.parent().expect("folder")).expect("list") {
             let bytes = std::fs::read(entry.expect("entry").path()).expect("read");
             assert!(!bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes()));

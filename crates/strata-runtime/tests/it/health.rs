@@ -53,3 +53,25 @@ async fn a_service_serves_when_its_last_latch_is_dropped_and_stops_at_shutdown()
     }
     assert!(!health.is_ready());
 }
+
+#[tokio::test]
+async fn a_signal_cancels_the_token_and_stops_everything() {
+    use strata_runtime::lifecycle::{Lifecycle, Stop};
+    let lifecycle = Lifecycle::new(&[WORKING]);
+    let token = lifecycle.tasks.token().clone();
+    let loop_token = token.clone();
+    let task = lifecycle.tasks.spawn("loop", async move { loop_token.cancelled().await });
+    let mut waiting = Box::pin(lifecycle.wait_for_signal());
+    assert!(futures::poll!(&mut waiting).is_pending(), "the handlers are there from the first poll");
+    let sent = std::process::Command::new("kill").args(["-TERM", &std::process::id().to_string()]).status();
+    assert!(sent.expect("kill").success());
+    assert_eq!(waiting.await, Ok(Stop::Terminate));
+    assert!(token.is_cancelled());
+    assert!(lifecycle.shutdown(Duration::from_secs(5)).await);
+    task.await.expect("ended by itself");
+
+    let lifecycle = Lifecycle::new(&[]);
+    lifecycle.tasks.spawn_critical("relay", async {});
+    assert_eq!(lifecycle.wait_for_signal().await, Ok(Stop::Cancelled), "a critical task that ended");
+    assert_eq!(lifecycle.tasks.failed(), Some("relay"));
+}
