@@ -105,7 +105,7 @@ pub fn normal(text: &str) -> String {
         if gap && let Some(previous) = out.chars().next_back() {
             let closes = matches!(c, ',' | '.' | ';' | ':' | '!' | '?' | ')' | ']');
             let glued = is_cjk(previous) || is_cjk(c) || (!previous.is_ascii() && !previous.is_alphanumeric());
-            if !closes && !glued && !(matches!(previous, ',' | ';' | '!' | '?') && is_cjk(c)) {
+            if !closes && !glued {
                 out.push(' ');
             }
         }

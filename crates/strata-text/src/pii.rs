@@ -329,7 +329,7 @@ fn assigned(text: &str) -> bool {
         "none", "null", "true", "false", "string", "required", "optional", "redacted", "hidden", "secret", "password", "changeme", "your", "example", "todo", "****",
     ];
     let lower = text.to_lowercase();
-    let repeated = text.chars().all(|c| Some(c) == text.chars().next());
+    let repeated = text.chars().all(|c| text.starts_with(c));
     let reference = lower.starts_with(['$', '<', '{', '%', '[', '*']) || lower.starts_with("env.") || lower.starts_with("os.") || lower.contains('(');
     !repeated && !reference && !PLACEHOLDERS.iter().any(|p| lower == *p) && text.is_ascii()
 }

@@ -338,7 +338,7 @@ fn latin_names(text: &str, sentence: Range<usize>, found: &mut Found) {
         .filter(|span| {
             let before = text[..span.start].chars().next_back();
             let after = text[span.end..].chars().next();
-            !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '@' | '\'')) && !after.is_some_and(|c| c == '_')
+            !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '@' | '\'')) && after.is_none_or(|c| c != '_')
         })
         .collect();
     let mut i = 0;
