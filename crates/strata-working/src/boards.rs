@@ -367,7 +367,12 @@ impl Boards {
             };
             let Some(change) = live.board.decide_settle(settle) else { return Ok(true) };
             live.board.apply(change, now);
-            tracing::info!(task_id = key.task.as_str(), promotion_id = settle.promotion_id, committed = settle.committed, "a seal was ended");
+            tracing::info!(
+                task_id = key.task.as_str(),
+                promotion_id = settle.promotion_id,
+                committed = settle.committed,
+                "a seal was ended"
+            );
             self.note(shard, key);
             Ok(false)
         })
@@ -434,7 +439,11 @@ impl Boards {
         for SavedBoard { mut board, requests, time } in loaded.boards {
             if !loaded.clean {
                 board.lose(time);
-                tracing::warn!(task_id = board.task.as_str(), generation = board.generation, "the board is back from a checkpoint; later writes are lost");
+                tracing::warn!(
+                    task_id = board.task.as_str(),
+                    generation = board.generation,
+                    "the board is back from a checkpoint; later writes are lost"
+                );
             }
             let key = TaskKey::new(&board.owner, &board.task);
             let mut shard = self.shard(&key).lock();
@@ -576,4 +585,3 @@ fn replayed<M: Message + Default>(replay: Replay<'_>, board: &Board, answer: imp
         Replay::Done => answer(board),
     }
 }
-

@@ -37,7 +37,8 @@ impl RequestKey {
 /// The refusal of a request id that was used for something else.
 #[must_use]
 pub fn reused(id: Uuid) -> Fault {
-    Fault::new(Reason::RequestIdReused, "the request_id was used before with another body; use a new one").with("request_id", id.to_string())
+    Fault::new(Reason::RequestIdReused, "the request_id was used before with another body; use a new one")
+        .with("request_id", id.to_string())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

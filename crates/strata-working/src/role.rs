@@ -90,7 +90,11 @@ impl Shared {
             }
             Err(fault) => {
                 if health.failing_since.is_none() {
-                    tracing::error!(store = health.store, reason = fault.reason.name(), "checkpoints cannot be written; boards go on without");
+                    tracing::error!(
+                        store = health.store,
+                        reason = fault.reason.name(),
+                        "checkpoints cannot be written; boards go on without"
+                    );
                     health.failing_since = Some(now);
                 }
             }
@@ -153,7 +157,13 @@ impl Shared {
             let now = self.now();
             let loaded = store.load(now).await?;
             self.health.lock().damaged = loaded.damaged;
-            tracing::info!(store = store.name(), boards = loaded.boards.len(), ended = loaded.ended.len(), clean = loaded.clean, "boards are back");
+            tracing::info!(
+                store = store.name(),
+                boards = loaded.boards.len(),
+                ended = loaded.ended.len(),
+                clean = loaded.clean,
+                "boards are back"
+            );
             let raised = self.boards.restore(loaded, now)?;
             for batch in raised.chunks(BATCH) {
                 let outcomes = store.save(batch).await?;
@@ -263,7 +273,7 @@ impl WorkingRole {
     }
 
     /// Destroys boards past their idle time now, swept by the clock otherwise; answers how many entries went.
-    #[must_use = "the number of boards destroyed and ids freed"]
+    #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn sweep(&self) -> usize {
         self.shared.boards.sweep(self.shared.now())
     }

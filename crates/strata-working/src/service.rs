@@ -158,10 +158,8 @@ impl WorkingMemoryService for WorkingService {
         let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
         let key = request_key!(body, "UpdateTodos").map_err(status)?;
         let todos = convert::todos(body.todos.clone()).map_err(|fault| refused(&call.key, fault))?;
-        let answer = |board: &Board| pb::UpdateTodosResponse {
-            todos: board.todos.iter().map(convert::wire_todo).collect(),
-            version: board.version,
-        };
+        let answer =
+            |board: &Board| pb::UpdateTodosResponse { todos: board.todos.iter().map(convert::wire_todo).collect(), version: board.version };
         self.write(&call, body.generation, key, |board| board.decide_todos(todos), answer)
     }
 
@@ -171,10 +169,8 @@ impl WorkingMemoryService for WorkingService {
         let key = request_key!(body, "AppendDigest").map_err(status)?;
         let digest = convert::digest(body.digest.clone()).map_err(|fault| refused(&call.key, fault))?;
         let count = sentences(&digest.sentence);
-        let answer = |board: &Board| pb::AppendDigestResponse {
-            digest: board.digests.last().map(convert::wire_digest),
-            version: board.version,
-        };
+        let answer =
+            |board: &Board| pb::AppendDigestResponse { digest: board.digests.last().map(convert::wire_digest), version: board.version };
         self.write(&call, body.generation, key, |board| board.decide_digest(digest, count, call.now), answer)
     }
 

@@ -46,7 +46,8 @@ impl EmbeddedCheckpoints {
 type Row = (bool, i64, i64, i64);
 
 fn standing(connection: &Connection, tenant: &str, task: &str) -> Result<Option<Row>, SqliteError> {
-    let mut statement = connection.prepare_cached("SELECT ended, created, generation, version FROM board WHERE tenant = ?1 AND task = ?2")?;
+    let mut statement =
+        connection.prepare_cached("SELECT ended, created, generation, version FROM board WHERE tenant = ?1 AND task = ?2")?;
     let row = statement.query_row((tenant, task), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
     Ok(row.optional()?)
 }
@@ -91,7 +92,8 @@ impl CheckpointStore for EmbeddedCheckpoints {
 
     async fn save(&self, boards: &[Snapshot]) -> Result<Vec<SaveOutcome>, Fault> {
         let boards = boards.to_vec();
-        let save = move |connection: &Connection| boards.iter().map(|board| save_one(connection, board)).collect::<Result<Vec<_>, SqliteError>>();
+        let save =
+            move |connection: &Connection| boards.iter().map(|board| save_one(connection, board)).collect::<Result<Vec<_>, SqliteError>>();
         Ok(self.database.write(save).await?)
     }
 
