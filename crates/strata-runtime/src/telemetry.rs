@@ -153,3 +153,103 @@ fn log_panics_without_content() {
         tracing::error!(file, line, "a defect: the code panicked");
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TaskGroup;
+    use crate::ports::Stopwatch;
+    use crate::server::{self, ServeConfig};
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody};
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry::trace::{Span as _, Tracer as _};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use tonic::body::Body;
+
+    /// Paths that a collector was called at, with what was sent.
+    type Received = Arc<Mutex<Vec<(String, Bytes)>>>;
+
+    /// Takes everything, as an OTLP collector does.
+    async fn collect(request: Request<Body>, received: Received) -> Result<Response<Body>, tonic::Status> {
+        let path = request.uri().path().to_owned();
+        let sent = request.into_body().collect().await?.to_bytes();
+        received.lock().push((path, sent));
+        let trailers =
+            http::HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), http::HeaderValue::from_static("0"))]);
+        let frames = [Frame::data(Bytes::from_static(&[0; 5])), Frame::trailers(trailers)].map(Ok::<_, tonic::Status>);
+        let mut response = Response::new(Body::new(StreamBody::new(futures::stream::iter(frames))));
+        response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/grpc"));
+        Ok(response)
+    }
+
+    fn record(config: &TelemetryConfig) -> Guard {
+        let guard = export(config).expect("providers");
+        guard.traces.as_ref().expect("traces").tracer("test").start("remember").end();
+        guard.metrics.as_ref().expect("metrics").meter("test").u64_counter("memories").build().add(1, &[]);
+        guard
+    }
+
+    async fn time_to_drop(guard: Guard) -> Duration {
+        let watch = Stopwatch::start();
+        TaskGroup::new().blocking("drop", move || drop(guard)).await.expect("no panic");
+        watch.elapsed()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_last_traces_and_metrics_reach_the_collector() {
+        let (tasks, received) = (TaskGroup::new(), Received::default());
+        let listener = server::bind(([127, 0, 0, 1], 0).into()).await.expect("bind");
+        let address = listener.local_addr().expect("address");
+        let (token, to) = (tasks.token().clone(), Arc::clone(&received));
+        let service = tower::service_fn(move |request: Request<Body>| collect(request, Arc::clone(&to)));
+        tasks.spawn("collector", async move { server::serve(listener, service, &ServeConfig::default(), token).await });
+
+        let config = TelemetryConfig {
+            role: "router".into(),
+            instance: Some("router-0".into()),
+            otlp_endpoint: Some(format!("http://{address}")),
+            ..TelemetryConfig::default()
+        };
+        time_to_drop(record(&config)).await;
+        let received = received.lock().clone();
+        for (service, name) in [("trace.v1.TraceService", "remember"), ("metrics.v1.MetricsService", "memories")] {
+            let path = format!("/opentelemetry.proto.collector.{service}/Export");
+            let (_, sent) = received.iter().find(|(at, _)| *at == path).expect(service);
+            for text in [name, "strata-router", "router-0"] {
+                assert!(sent.windows(text.len()).any(|window| window == text.as_bytes()), "{service} names {text}");
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn c180_a_collector_that_does_not_answer_does_not_hold_the_process() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let endpoint = Some(format!("http://{}", silent.local_addr().expect("address")));
+        let taken = time_to_drop(record(&TelemetryConfig { otlp_endpoint: endpoint, ..TelemetryConfig::default() })).await;
+        assert!(taken < FLUSH * 3, "{taken:?}");
+    }
+
+    #[test]
+    fn nothing_is_exported_by_default() {
+        let guard = export(&TelemetryConfig::default()).expect("no endpoint");
+        assert!(guard.traces.is_none() && guard.metrics.is_none());
+    }
+
+    #[test]
+    fn bad_settings_are_named() {
+        let of = |config: TelemetryConfig| init(&config).expect_err("refused").fields.first().map(|field| field.field.clone());
+        let default = TelemetryConfig::default;
+        assert_eq!(of(TelemetryConfig { filter: "=[".into(), ..default() }).as_deref(), Some("telemetry.filter"));
+        for ratio in [-0.1, 1.1, f64::NAN] {
+            assert_eq!(of(TelemetryConfig { sample_ratio: ratio, ..default() }).as_deref(), Some("telemetry.sample_ratio"));
+        }
+        assert_eq!(
+            of(TelemetryConfig { otlp_endpoint: Some("no url".into()), ..default() }).as_deref(),
+            Some("telemetry.otlp_endpoint")
+        );
+    }
+}
