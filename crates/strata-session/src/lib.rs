@@ -1,1 +1,3 @@
-//! placeholder
+//! Session memory.
+
+pub mod store;

@@ -1,1 +1,228 @@
-//! (being written)
+//! Session memory between wire and domain.
+
+use super::common;
+use crate::session::v1 as pb;
+use strata_core::policy::session::{Anchor, Maker, Role, Shape, Summary, Turn, Verdict};
+use strata_core::{Fault, SessionId, Timestamp, limits, time::SECOND};
+
+/// A session id.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `session_id`.
+pub fn session_id(value: &str) -> Result<SessionId, Fault> {
+    SessionId::new(value)
+}
+
+/// A shape; none when unspecified.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `shape` for an unknown value.
+pub fn shape(raw: i32) -> Result<Option<Shape>, Fault> {
+    if raw == 0 {
+        return Ok(None);
+    }
+    common::enumeration("shape", raw, |shape| match shape {
+        pb::Shape::Unspecified => None,
+        pb::Shape::Task => Some(Shape::Task),
+        pb::Shape::Exploratory => Some(Shape::Exploratory),
+        pb::Shape::Chat => Some(Shape::Chat),
+    })
+    .map(Some)
+}
+
+/// Wire form of a shape.
+#[must_use]
+pub const fn wire_shape(shape: Shape) -> pb::Shape {
+    match shape {
+        Shape::Task => pb::Shape::Task,
+        Shape::Exploratory => pb::Shape::Exploratory,
+        Shape::Chat => pb::Shape::Chat,
+    }
+}
+
+fn role(field: &str, raw: i32) -> Result<Role, Fault> {
+    common::enumeration(field, raw, |role| match role {
+        pb::Role::Unspecified => None,
+        pb::Role::User => Some(Role::User),
+        pb::Role::Assistant => Some(Role::Assistant),
+        pb::Role::System => Some(Role::System),
+        pb::Role::Tool => Some(Role::Tool),
+    })
+}
+
+const fn wire_role(role: Role) -> pb::Role {
+    match role {
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::System => pb::Role::System,
+        Role::Tool => pb::Role::Tool,
+    }
+}
+
+/// A text of at most `max_bytes` bytes.
+fn bounded(field: &str, value: &str, max_bytes: usize) -> Result<String, Fault> {
+    if value.len() > max_bytes {
+        return Err(Fault::field(field, format!("is longer than {max_bytes} bytes")));
+    }
+    common::optional_text(field, value, max_bytes)
+}
+
+/// Turns of an append, with seq 0; `tokens` counts a text.
+///
+/// # Errors
+/// `INVALID_FIELD` naming the field as `turns[i].<field>`, or `turns` when there are none or more than
+/// [`limits::APPEND_TURNS`].
+pub fn new_turns(turns: Vec<pb::NewTurn>, now: Timestamp, tokens: impl Fn(&str) -> u32) -> Result<Vec<Turn>, Fault> {
+    if turns.is_empty() || turns.len() > limits::APPEND_TURNS {
+        return Err(Fault::field("turns", format!("must hold 1 to {} turns", limits::APPEND_TURNS)));
+    }
+    turns.into_iter().enumerate().map(|(i, turn)| new_turn(i, turn, now, &tokens)).collect()
+}
+
+fn new_turn(i: usize, turn: pb::NewTurn, now: Timestamp, tokens: &impl Fn(&str) -> u32) -> Result<Turn, Fault> {
+    let field = |name: &str| format!("turns[{i}].{name}");
+    let role = role(&field("role"), turn.role)?;
+    let text = bounded(&field("text"), &turn.text, limits::TURN_BYTES)?;
+    // A turn that makes a tool call may say nothing beside it; every other one says something.
+    let silent_call = role == Role::Assistant && !turn.tool_call_id.is_empty();
+    if !silent_call {
+        common::text(&field("text"), &text, limits::TURN_BYTES)?;
+    }
+    let tool_call_id = bounded(&field("tool_call_id"), &turn.tool_call_id, limits::TURN_NAME_BYTES)?;
+    if !tool_call_id.is_empty() && matches!(role, Role::User | Role::System) {
+        return Err(Fault::field(field("tool_call_id"), "belongs to ROLE_ASSISTANT (the call) or ROLE_TOOL (its result)"));
+    }
+    let client_time = common::optional_time(&field("client_time"), turn.client_time.as_ref())?;
+    Ok(Turn {
+        seq: 0,
+        role,
+        tokens: tokens(&text),
+        text,
+        tool_call_id: if tool_call_id.is_empty() { None } else { Some(tool_call_id) },
+        pinned: turn.pinned,
+        time: now,
+        client_time,
+        speaker: bounded(&field("speaker"), &turn.speaker, limits::TURN_NAME_BYTES)?,
+        external_id: bounded(&field("external_id"), &turn.external_id, limits::TURN_NAME_BYTES)?,
+    })
+}
+
+/// Life of a new session in microseconds.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `ttl` and its bounds (rule S10).
+pub fn ttl(value: Option<&prost_types::Duration>, default_seconds: i64) -> Result<i64, Fault> {
+    let bound = |seconds: i64| seconds * SECOND;
+    common::duration(
+        "ttl",
+        value,
+        bound(default_seconds),
+        bound(limits::SESSION_TTL_MIN_SECONDS),
+        bound(limits::SESSION_TTL_MAX_SECONDS),
+    )
+}
+
+/// Wire form of a turn; its verdict when it was judged.
+#[must_use]
+pub fn wire_turn(session: &SessionId, turn: Turn, verdict: Option<&Verdict>) -> pb::Turn {
+    pb::Turn {
+        session_id: session.as_str().to_owned(),
+        seq: turn.seq,
+        role: wire_role(turn.role).into(),
+        text: turn.text,
+        tool_call_id: turn.tool_call_id.unwrap_or_default(),
+        pinned: turn.pinned,
+        time: Some(common::wire_time(turn.time)),
+        client_time: turn.client_time.map(common::wire_time),
+        tokens: turn.tokens,
+        speaker: turn.speaker,
+        external_id: turn.external_id,
+        retracted_by: verdict.map_or(0, |v| v.retracted_by),
+        rule: verdict.map(|v| v.rule.0.to_owned()).unwrap_or_default(),
+    }
+}
+
+/// Wire form of an anchor.
+#[must_use]
+pub fn wire_anchor(anchor: &Anchor) -> pb::Anchor {
+    pb::Anchor { seq: anchor.seq, reason: Some(common::wire_finding(&anchor.finding())) }
+}
+
+/// Wire form of a verdict.
+#[must_use]
+pub fn wire_verdict(verdict: &Verdict) -> pb::TurnVerdict {
+    pb::TurnVerdict { seq: verdict.seq, finding: Some(common::wire_finding(&verdict.finding())) }
+}
+
+/// Wire form of a summary, with at most `values` values of its index.
+#[must_use]
+pub fn wire_summary(summary: &Summary, values: usize) -> pb::Summary {
+    let sentence = |s: &strata_core::policy::session::SummarySentence| pb::SummarySentence { text: s.text.clone(), seqs: s.seqs.clone() };
+    // The newest are the present state.
+    let skipped = summary.values.len().saturating_sub(values);
+    pb::Summary {
+        from_seq: summary.from,
+        to_seq: summary.to,
+        sentences: summary.sentences.iter().map(sentence).collect(),
+        values: summary.values[skipped..].iter().map(|v| pb::ValueReference { value: v.value.clone(), seq: v.seq }).collect(),
+        made_by: match summary.made_by {
+            Maker::Rules => "rules",
+            Maker::Model => "model",
+            Maker::Client => "client",
+        }
+        .to_owned(),
+        from_time: Some(common::wire_time(summary.from_time)),
+        to_time: Some(common::wire_time(summary.to_time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(text: &str) -> pb::NewTurn {
+        pb::NewTurn { role: pb::Role::User.into(), text: text.into(), ..Default::default() }
+    }
+
+    fn fault(turn: pb::NewTurn) -> String {
+        new_turns(vec![turn], Timestamp::ZERO, |_| 1).expect_err("refused").fields[0].field.clone()
+    }
+
+    #[test]
+    fn c079_only_nul_is_refused_and_the_rest_stays() {
+        for text in ["a\u{1}b", "\u{feff}a", "a\u{202e}b", "a\u{2028}b", "👨‍👩‍👧", "مرحبا"] {
+            let turns = new_turns(vec![turn(text)], Timestamp::ZERO, |_| 1).expect(text);
+            assert_eq!(turns[0].text, text);
+        }
+        assert_eq!(fault(turn("a\0b")), "turns[0].text");
+        for blank in ["", "  ", "\u{200b}"] {
+            assert_eq!(fault(turn(blank)), "turns[0].text");
+        }
+    }
+
+    #[test]
+    fn c087_limits_name_field_and_unit() {
+        assert!(new_turns(vec![turn(&"x".repeat(limits::TURN_BYTES))], Timestamp::ZERO, |_| 1).is_ok());
+        assert_eq!(fault(turn(&"x".repeat(limits::TURN_BYTES + 1))), "turns[0].text");
+        assert_eq!(fault(turn(&"辣".repeat(limits::TURN_BYTES / 3 + 1))), "turns[0].text");
+        assert_eq!(fault(pb::NewTurn { role: 9, ..turn("a") }), "turns[0].role");
+        assert_eq!(fault(pb::NewTurn { role: 0, ..turn("a") }), "turns[0].role");
+        assert_eq!(fault(pb::NewTurn { speaker: "x".repeat(129), ..turn("a") }), "turns[0].speaker");
+        assert_eq!(fault(pb::NewTurn { tool_call_id: "x".into(), ..turn("a") }), "turns[0].tool_call_id");
+        assert!(new_turns(Vec::new(), Timestamp::ZERO, |_| 1).is_err());
+        assert!(new_turns(vec![turn("a"); limits::APPEND_TURNS + 1], Timestamp::ZERO, |_| 1).is_err());
+        let seconds = |seconds| prost_types::Duration { seconds, nanos: 0 };
+        assert_eq!(ttl(None, 5).expect("default"), 5 * SECOND);
+        assert_eq!(ttl(Some(&seconds(1)), 5).expect("least"), SECOND);
+        assert!(ttl(Some(&seconds(0)), 5).is_err() && ttl(Some(&seconds(30 * 24 * 3600 + 1)), 5).is_err());
+    }
+
+    #[test]
+    fn shapes_go_both_ways() {
+        for value in Shape::ALL {
+            assert_eq!(shape(wire_shape(*value).into()).expect("known"), Some(*value));
+        }
+        assert_eq!(shape(0).expect("unspecified"), None);
+        assert!(shape(7).is_err());
+    }
+}

@@ -1,0 +1,545 @@
+//! Sessions in SQLite, for the embedded form. The same steps as in Redis, each one closure on the writer or a reader
+//! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
+
+use super::{
+    Append, Appended, Commit, Committed, Ended, Head, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS,
+    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn, reused, with_pins, write_json,
+};
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
+use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
+use strata_runtime::sqlite::{Database, Migration, SqliteError};
+
+/// Schema of the store.
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "sessions",
+    sql: "
+CREATE TABLE session (
+  user TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL, inc INTEGER NOT NULL, last INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  tok INTEGER NOT NULL, shape TEXT NOT NULL, decl INTEGER NOT NULL, ttl INTEGER NOT NULL, cre INTEGER NOT NULL, exp INTEGER NOT NULL,
+  thr INTEGER NOT NULL, ttok INTEGER NOT NULL, ver INTEGER NOT NULL, sys INTEGER NOT NULL, anchors TEXT NOT NULL,
+  PRIMARY KEY (user, id)) WITHOUT ROWID;
+CREATE INDEX session_end ON session (exp);
+CREATE TABLE turn (
+  user TEXT NOT NULL, session TEXT NOT NULL, seq INTEGER NOT NULL, tokens INTEGER NOT NULL, pinned INTEGER NOT NULL, turn TEXT NOT NULL,
+  PRIMARY KEY (user, session, seq)) WITHOUT ROWID;
+CREATE INDEX turn_pinned ON turn (user, session, seq) WHERE pinned = 1;
+CREATE TABLE summary (
+  user TEXT NOT NULL, session TEXT NOT NULL, first INTEGER NOT NULL, summary TEXT NOT NULL,
+  PRIMARY KEY (user, session, first)) WITHOUT ROWID;
+CREATE TABLE verdict (
+  user TEXT NOT NULL, session TEXT NOT NULL, seq INTEGER NOT NULL, verdict TEXT NOT NULL,
+  PRIMARY KEY (user, session, seq)) WITHOUT ROWID;
+CREATE TABLE compress_request (
+  number INTEGER PRIMARY KEY, user TEXT NOT NULL, session TEXT NOT NULL, request TEXT NOT NULL, body TEXT NOT NULL, answer BLOB NOT NULL,
+  UNIQUE (user, session, request));
+CREATE TABLE tombstone (
+  user TEXT NOT NULL, session TEXT NOT NULL, over INTEGER NOT NULL,
+  PRIMARY KEY (user, session)) WITHOUT ROWID;
+CREATE INDEX tombstone_end ON tombstone (over);
+CREATE TABLE request (
+  user TEXT NOT NULL, session TEXT NOT NULL, request TEXT NOT NULL, body TEXT NOT NULL, answer TEXT NOT NULL,
+  PRIMARY KEY (user, session, request)) WITHOUT ROWID;
+",
+}];
+
+/// Sessions and tombstones that one sweep removes at most.
+const SWEEP_ROWS: u32 = 64;
+
+/// Sessions in SQLite.
+#[derive(Clone, Debug)]
+pub struct EmbeddedSessions {
+    database: Database,
+}
+
+impl EmbeddedSessions {
+    /// In a database that was opened with [`MIGRATIONS`].
+    #[must_use]
+    pub const fn new(database: Database) -> Self {
+        Self { database }
+    }
+}
+
+/// A statement's failure as a fault.
+fn sql(error: rusqlite::Error) -> Fault {
+    SqliteError::from(error).into()
+}
+
+const HEAD: &str = "id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys";
+
+/// A session's row before its ids are checked.
+struct RawHead {
+    id: String,
+    agent: String,
+    shape: String,
+    head: [i64; 12],
+}
+
+fn raw_head(row: &Row<'_>) -> rusqlite::Result<RawHead> {
+    let n = |i: usize| row.get::<_, i64>(i);
+    Ok(RawHead {
+        id: row.get(0)?,
+        agent: row.get(1)?,
+        shape: row.get(6)?,
+        head: [n(2)?, n(3)?, n(4)?, n(5)?, n(7)?, n(8)?, n(9)?, n(10)?, n(11)?, n(12)?, n(13)?, n(14)?],
+    })
+}
+
+impl RawHead {
+    fn into_head(self) -> Result<Head, Fault> {
+        let [inc, last, bytes, tok, decl, ttl, cre, exp, thr, ttok, ver, sys] = self.head;
+        let small = |n: i64| u32::try_from(n).map_err(|_| damaged());
+        let large = |n: i64| u64::try_from(n).map_err(|_| damaged());
+        Ok(Head {
+            session: SessionId::new(self.id)?,
+            agent: if self.agent.is_empty() { None } else { Some(AgentId::new(self.agent)?) },
+            incarnation: large(inc)?,
+            last: small(last)?,
+            bytes: large(bytes)?,
+            tokens: large(tok)?,
+            shape: Shape::from_name(&self.shape),
+            declared: decl != 0,
+            ttl,
+            create_time: Timestamp(cre),
+            expire_time: Timestamp(exp),
+            through: small(thr)?,
+            through_tokens: large(ttok)?,
+            version: large(ver)?,
+            system: small(sys)?,
+        })
+    }
+}
+
+/// One session inside a closure.
+struct At<'c> {
+    db: &'c Connection,
+    user: &'c str,
+    session: &'c str,
+}
+
+impl<'c> At<'c> {
+    fn new(db: &'c Connection, key: &'c SessionKey) -> Self {
+        Self { db, user: key.user().as_str(), session: key.session().as_str() }
+    }
+
+    /// The live session.
+    fn head(&self, now: Timestamp) -> Result<Option<Head>, Fault> {
+        let query = format!("SELECT {HEAD} FROM session WHERE user = ?1 AND id = ?2 AND exp > ?3");
+        let mut statement = self.db.prepare_cached(&query).map_err(sql)?;
+        let raw = statement.query_row(params![self.user, self.session, now.0], raw_head).optional().map_err(sql)?;
+        raw.map(RawHead::into_head).transpose()
+    }
+
+    fn execute(&self, query: &str, values: impl rusqlite::Params) -> Result<usize, Fault> {
+        self.db.prepare_cached(query).map_err(sql)?.execute(values).map_err(sql)
+    }
+
+    /// When the session ended or expired, while its tombstone stands.
+    fn grave(&self, now: Timestamp) -> Result<Option<i64>, Fault> {
+        let query = "SELECT over FROM tombstone WHERE user = ?1 AND session = ?2 AND over > ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        statement.query_row(params![self.user, self.session, now.0 - TOMBSTONE], |row| row.get(0)).optional().map_err(sql)
+    }
+
+    /// Removes all but the tombstone.
+    fn remove(&self) -> Result<(), Fault> {
+        for query in [
+            "DELETE FROM turn WHERE user = ?1 AND session = ?2",
+            "DELETE FROM summary WHERE user = ?1 AND session = ?2",
+            "DELETE FROM verdict WHERE user = ?1 AND session = ?2",
+            "DELETE FROM compress_request WHERE user = ?1 AND session = ?2",
+            "DELETE FROM session WHERE user = ?1 AND id = ?2",
+        ] {
+            self.execute(query, params![self.user, self.session])?;
+        }
+        Ok(())
+    }
+
+    fn unbury(&self) -> Result<(), Fault> {
+        self.execute("DELETE FROM request WHERE user = ?1 AND session = ?2", params![self.user, self.session])?;
+        self.execute("DELETE FROM tombstone WHERE user = ?1 AND session = ?2", params![self.user, self.session])?;
+        Ok(())
+    }
+
+    fn seen(&self, request: RequestKey) -> Result<Option<String>, Fault> {
+        let query = "SELECT body, answer FROM request WHERE user = ?1 AND session = ?2 AND request = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let row = statement
+            .query_row(params![self.user, self.session, request.id_hex()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+            .optional()
+            .map_err(sql)?;
+        match row {
+            Some((body, _)) if body != request.body_hex() => Err(reused()),
+            row => Ok(row.map(|(_, answer)| answer)),
+        }
+    }
+
+    fn remember(&self, request: RequestKey, answer: &str) -> Result<(), Fault> {
+        let query = "INSERT INTO request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
+        Ok(())
+    }
+
+    /// Renews the life; the tombstone follows (rules S10, S12). Answers the new end.
+    fn renew(&self, head: &Head, now: Timestamp) -> Result<Timestamp, Fault> {
+        let over = now.plus(head.ttl).max(head.expire_time);
+        self.execute("UPDATE session SET exp = ?3 WHERE user = ?1 AND id = ?2", params![self.user, self.session, over.0])?;
+        let query = "INSERT INTO tombstone (user, session, over) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET over = excluded.over";
+        self.execute(query, params![self.user, self.session, over.0])?;
+        Ok(over)
+    }
+
+    fn turn(&self, seq: u32) -> Result<Option<Turn>, Fault> {
+        let query = "SELECT turn FROM turn WHERE user = ?1 AND session = ?2 AND seq = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let json: Option<String> = statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
+        json.map(|json| read_turn(&json, seq)).transpose()
+    }
+
+    fn rows<T>(&self, query: &str, from: u32, map: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>, Fault> {
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let rows = statement.query_map(params![self.user, self.session, from], map).map_err(sql)?;
+        rows.collect::<Result<_, _>>().map_err(sql)
+    }
+
+    fn compressed(&self) -> Result<(Vec<Summary>, Vec<Anchor>), Fault> {
+        let query = "SELECT summary FROM summary WHERE user = ?1 AND session = ?2 AND first >= ?3 ORDER BY first";
+        let summaries = self.rows(query, 0, |row| row.get::<_, String>(0))?;
+        let summaries = summaries.iter().map(|json| read_json(json)).collect::<Result<_, _>>()?;
+        let mut statement = self.db.prepare_cached("SELECT anchors FROM session WHERE user = ?1 AND id = ?2").map_err(sql)?;
+        let anchors: String = statement.query_row(params![self.user, self.session], |row| row.get(0)).map_err(sql)?;
+        let query = "SELECT seq FROM turn WHERE user = ?1 AND session = ?2 AND seq >= ?3 AND pinned = 1 ORDER BY seq";
+        let pins = self.rows(query, 0, |row| row.get::<_, u32>(0))?;
+        Ok((summaries, with_pins(read_json(&anchors)?, pins)))
+    }
+
+    fn append(&self, append: &Append) -> Result<Appended, Fault> {
+        let live = self.head(append.now)?;
+        let grave = self.grave(append.now)?;
+        if live.is_none() {
+            // Over, whether swept or not.
+            self.remove()?;
+            if grave.is_none() {
+                self.unbury()?;
+            }
+        }
+        if let Some(request) = append.request {
+            if let Some(answer) = self.seen(request)? {
+                return Appended::decode(&answer, true).ok_or_else(damaged);
+            }
+        }
+        if live.is_none() && grave.is_some() {
+            return Err(ended(&append_session(append)));
+        }
+        let head = match live {
+            Some(head) if !head.visible_to(append.agent.as_ref()) => return Err(other_agent()),
+            Some(head) => head,
+            None => self.create(append)?,
+        };
+        let count = u32::try_from(append.turns.len()).map_err(|_| damaged())?;
+        let bytes = head.bytes + append.turns.iter().map(Turn::bytes).sum::<u64>();
+        let tokens = head.tokens + append.turns.iter().map(|t| u64::from(t.tokens)).sum::<u64>();
+        let last = head.last + count;
+        if last > limits::SESSION_TURNS {
+            return Err(Fault::limit("turns", limits::SESSION_TURNS, "turns of a session"));
+        }
+        if bytes > limits::SESSION_BYTES {
+            return Err(Fault::limit("turns", limits::SESSION_BYTES, "bytes of a session"));
+        }
+        let mut system = head.system;
+        for (seq, turn) in (head.last + 1..).zip(&append.turns) {
+            let query = "INSERT INTO turn (user, session, seq, tokens, pinned, turn) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+            self.execute(query, params![self.user, self.session, seq, turn.tokens, turn.pinned, write_json(turn)?])?;
+            if turn.role == Role::System {
+                system = seq;
+            }
+        }
+        let query = "UPDATE session SET last = ?3, bytes = ?4, tok = ?5, sys = ?6 WHERE user = ?1 AND id = ?2";
+        self.execute(query, params![self.user, self.session, last, bytes as i64, tokens as i64, system])?;
+        let expire_time = self.renew(&head, append.now)?;
+        let pending = last - head.through;
+        let pending_tokens = tokens - head.through_tokens;
+        let appended = Appended {
+            first: head.last + 1,
+            count,
+            incarnation: head.incarnation,
+            due: pending >= append.due_turns || (pending_tokens > append.due_tokens && pending > 2),
+            expire_time,
+            time: append.now,
+            replayed: false,
+        };
+        if let Some(request) = append.request {
+            self.remember(request, &appended.encode())?;
+        }
+        Ok(appended)
+    }
+
+    fn create(&self, append: &Append) -> Result<Head, Fault> {
+        let count: u32 = self
+            .db
+            .prepare_cached("SELECT count(*) FROM session WHERE user = ?1 AND exp > ?2")
+            .and_then(|mut s| s.query_row(params![self.user, append.now.0], |row| row.get(0)))
+            .map_err(sql)?;
+        if count >= limits::SESSIONS_PER_USER {
+            return Err(Fault::limit("session_id", limits::SESSIONS_PER_USER, "live sessions of a user"));
+        }
+        let shape = append.shape.map_or("", Shape::name);
+        let agent = append.agent.as_ref().map_or("", AgentId::as_str);
+        let query = "INSERT INTO session (user, id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, anchors)
+                     VALUES (?1, ?2, ?3, ?4, 0, 0, 0, ?5, ?6, ?7, ?4, ?8, 0, 0, 0, 0, '[]')";
+        let over = append.now.plus(append.ttl);
+        self.execute(query, params![self.user, self.session, agent, append.now.0, shape, append.shape.is_some(), append.ttl, over.0])?;
+        self.head(append.now)?.ok_or_else(damaged)
+    }
+
+    fn commit(&self, commit: &Commit) -> Result<Committed, Fault> {
+        let Some(head) = self.head(commit.now)?.filter(|h| h.incarnation == commit.incarnation) else { return Ok(Committed::Gone) };
+        if head.version != commit.version {
+            return Ok(Committed::Raced);
+        }
+        let query = "UPDATE session SET ver = ver + 1, thr = ?3, ttok = ?4, anchors = ?5 WHERE user = ?1 AND id = ?2";
+        let anchors = write_json(&commit.anchors)?;
+        self.execute(query, params![self.user, self.session, commit.through, commit.through_tokens as i64, anchors])?;
+        if let Some(shape) = commit.shape {
+            let query = "UPDATE session SET shape = ?3 WHERE user = ?1 AND id = ?2 AND decl = 0";
+            self.execute(query, params![self.user, self.session, shape.name()])?;
+        }
+        for from in &commit.removed {
+            self.execute("DELETE FROM summary WHERE user = ?1 AND session = ?2 AND first = ?3", params![self.user, self.session, from])?;
+        }
+        for summary in &commit.added {
+            let query = "INSERT OR REPLACE INTO summary (user, session, first, summary) VALUES (?1, ?2, ?3, ?4)";
+            self.execute(query, params![self.user, self.session, summary.from, write_json(summary)?])?;
+        }
+        for verdict in &commit.verdicts {
+            let query = "INSERT OR REPLACE INTO verdict (user, session, seq, verdict) VALUES (?1, ?2, ?3, ?4)";
+            self.execute(query, params![self.user, self.session, verdict.seq, write_json(verdict)?])?;
+        }
+        if let Some((request, answer)) = &commit.request {
+            let query = "INSERT OR REPLACE INTO compress_request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
+            self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
+            let query = "DELETE FROM compress_request WHERE user = ?1 AND session = ?2 AND number <= (SELECT number FROM compress_request
+                         WHERE user = ?1 AND session = ?2 ORDER BY number DESC LIMIT 1 OFFSET ?3)";
+            self.execute(query, params![self.user, self.session, limits::COMPRESS_REQUESTS])?;
+        }
+        Ok(Committed::Yes)
+    }
+
+    fn end(&self, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>, session: &SessionId) -> Result<Ended, Fault> {
+        let live = self.head(now)?;
+        let grave = self.grave(now)?;
+        if live.is_none() {
+            self.remove()?;
+            if grave.is_none() {
+                self.unbury()?;
+            }
+        }
+        if let Some(request) = request {
+            if let Some(answer) = self.seen(request)? {
+                return Ended::decode(&answer).ok_or_else(damaged);
+            }
+        }
+        let Some(head) = live else {
+            let over = grave.ok_or_else(|| not_found(session))?;
+            return Ok(Ended { time: Timestamp(over), turns: 0, already: true });
+        };
+        if !head.visible_to(agent) {
+            return Err(other_agent());
+        }
+        self.remove()?;
+        self.execute("UPDATE tombstone SET over = ?3 WHERE user = ?1 AND session = ?2", params![self.user, self.session, now.0])?;
+        let ended = Ended { time: now, turns: head.last, already: false };
+        if let Some(request) = request {
+            self.remember(request, &ended.encode())?;
+        }
+        Ok(ended)
+    }
+
+    fn window(&self, head: Head, read: WindowRead) -> Result<WindowParts, Fault> {
+        let (summaries, anchors) = self.compressed()?;
+        let floor = if head.shape == Some(Shape::Chat) { 0 } else { head.through };
+        let mut tail = Vec::new();
+        let (mut spent, mut bytes) = (0_u64, 0);
+        let query = "SELECT seq, turn FROM turn WHERE user = ?1 AND session = ?2 AND seq > ?3 ORDER BY seq DESC";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let mut rows = statement.query(params![self.user, self.session, floor]).map_err(sql)?;
+        while tail.len() < read.turns as usize && spent <= u64::from(read.tokens) && bytes < limits::TURNS_ANSWER_BYTES {
+            let Some(row) = rows.next().map_err(sql)? else { break };
+            let json: String = row.get(1).map_err(sql)?;
+            let turn = read_turn(&json, row.get(0).map_err(sql)?)?;
+            spent += u64::from(turn.tokens);
+            bytes += json.len();
+            tail.push(turn);
+        }
+        tail.reverse();
+        let mut anchored = Vec::new();
+        let mut room = limits::TURNS_ANSWER_BYTES;
+        for seq in by_priority(&anchors).into_iter().take(WINDOW_ANCHORS as usize) {
+            if room == 0 {
+                break;
+            }
+            if let Some(turn) = self.turn(seq)? {
+                room = room.saturating_sub(turn.text.len());
+                anchored.push(turn);
+            }
+        }
+        let system = if head.system > 0 { self.turn(head.system)? } else { None };
+        Ok(WindowParts { head, summaries, anchors, anchored, tail, system })
+    }
+
+    fn turns(&self, head: Head, from: u32, to: u32) -> Result<TurnsRead, Fault> {
+        let query = "SELECT seq, turn FROM turn WHERE user = ?1 AND session = ?2 AND seq BETWEEN ?3 AND ?4 ORDER BY seq";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let mut rows = statement.query(params![self.user, self.session, from, to]).map_err(sql)?;
+        let (mut turns, mut bytes) = (Vec::new(), 0);
+        while bytes < limits::TURNS_ANSWER_BYTES {
+            let Some(row) = rows.next().map_err(sql)? else { break };
+            let json: String = row.get(1).map_err(sql)?;
+            bytes += json.len();
+            turns.push(read_turn(&json, row.get(0).map_err(sql)?)?);
+        }
+        let last = turns.last().map_or(0, |t| t.seq);
+        let query = "SELECT verdict FROM verdict WHERE user = ?1 AND session = ?2 AND seq BETWEEN ?3 AND ?4 ORDER BY seq";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let rows = statement.query_map(params![self.user, self.session, from, last], |row| row.get::<_, String>(0)).map_err(sql)?;
+        let verdicts = rows.map(|json| read_json::<Verdict>(&json.map_err(sql)?)).collect::<Result<_, _>>()?;
+        Ok(TurnsRead { head, turns, verdicts })
+    }
+}
+
+fn append_session(append: &Append) -> SessionId {
+    append.key.session().clone()
+}
+
+#[async_trait]
+impl SessionStore for EmbeddedSessions {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, Fault> {
+        self.database.write(move |db| At::new(db, &append.key).append(&append)).await
+    }
+
+    async fn window(&self, key: &SessionKey, read: WindowRead) -> Result<Option<WindowParts>, Fault> {
+        let key = key.clone();
+        let step = move |db: &Connection| {
+            let at = At::new(db, &key);
+            let Some(mut head) = at.head(read.now)? else { return Ok(None) };
+            if read.renew {
+                head.expire_time = at.renew(&head, read.now)?;
+            }
+            at.window(head, read).map(Some)
+        };
+        if read.renew { self.database.write(step).await } else { self.database.read(step).await }
+    }
+
+    async fn state(&self, key: &SessionKey, now: Timestamp) -> Result<Option<State>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                let Some(head) = at.head(now)? else { return Ok(None) };
+                let (summaries, anchors) = at.compressed()?;
+                Ok(Some(State { head, summaries, anchors }))
+            })
+            .await
+    }
+
+    async fn turns(&self, key: &SessionKey, now: Timestamp, from: u32, to: u32) -> Result<Option<TurnsRead>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                at.head(now)?.map(|head| at.turns(head, from, to)).transpose()
+            })
+            .await
+    }
+
+    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Turn>, Fault> {
+        let (key, seqs) = (key.clone(), seqs.to_vec());
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none_or(|head| head.incarnation != incarnation) {
+                    return Ok(Vec::new());
+                }
+                let mut turns = Vec::with_capacity(seqs.len());
+                for seq in seqs {
+                    turns.extend(at.turn(seq)?);
+                }
+                Ok(turns)
+            })
+            .await
+    }
+
+    async fn sessions(&self, user: &UserTag, now: Timestamp) -> Result<Vec<Head>, Fault> {
+        let user = user.as_str().to_owned();
+        self.database
+            .read(move |db| {
+                let query = format!("SELECT {HEAD} FROM session WHERE user = ?1 AND exp > ?2 ORDER BY exp DESC, id DESC LIMIT ?3");
+                let mut statement = db.prepare_cached(&query).map_err(sql)?;
+                let rows = statement.query_map(params![user, now.0, limits::SESSIONS_PER_USER], raw_head).map_err(sql)?;
+                rows.map(|raw| raw.map_err(sql).and_then(RawHead::into_head)).collect()
+            })
+            .await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, Fault> {
+        self.database.write(move |db| At::new(db, &commit.key).commit(&commit)).await
+    }
+
+    async fn committed(&self, key: &SessionKey, now: Timestamp, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() {
+                    return if at.grave(now)?.is_some() { Err(ended(key.session())) } else { Ok(None) };
+                }
+                let query = "SELECT body, answer FROM compress_request WHERE user = ?1 AND session = ?2 AND request = ?3";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let row = statement
+                    .query_row(params![at.user, at.session, request.id_hex()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))
+                    .optional()
+                    .map_err(sql)?;
+                match row {
+                    Some((body, _)) if body != request.body_hex() => Err(reused()),
+                    row => Ok(row.map(|(_, answer)| answer)),
+                }
+            })
+            .await
+    }
+
+    async fn end(&self, key: &SessionKey, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>) -> Result<Ended, Fault> {
+        let (key, agent) = (key.clone(), agent.cloned());
+        self.database.write(move |db| At::new(db, &key).end(agent.as_ref(), now, request, key.session())).await
+    }
+
+    async fn sweep(&self, now: Timestamp) -> Result<bool, Fault> {
+        self.database
+            .write(move |db| {
+                let doomed = |query: &str, until: i64| -> Result<Vec<(String, String)>, Fault> {
+                    let mut statement = db.prepare_cached(query).map_err(sql)?;
+                    let rows = statement.query_map(params![until, SWEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql)?;
+                    rows.collect::<Result<_, _>>().map_err(sql)
+                };
+                let sessions = doomed("SELECT user, id FROM session WHERE exp <= ?1 LIMIT ?2", now.0)?;
+                for (user, session) in &sessions {
+                    At { db, user, session }.remove()?;
+                }
+                let graves = doomed("SELECT user, session FROM tombstone WHERE over <= ?1 LIMIT ?2", now.0 - TOMBSTONE)?;
+                for (user, session) in &graves {
+                    At { db, user, session }.unbury()?;
+                }
+                Ok(sessions.len().max(graves.len()) >= SWEEP_ROWS as usize)
+            })
+            .await
+    }
+
+    async fn ping(&self) -> Result<(), Fault> {
+        self.database.read(|db| db.query_row("SELECT 1", [], |_| Ok(())).map_err(sql)).await
+    }
+}

@@ -1,0 +1,647 @@
+//! Sessions in Redis. Each step is one Lua script; all keys of a user share one hash tag, so a script runs on one node of a
+//! cluster, also one that spans the user's sessions (case C121).
+//!
+//! | key | type | holds |
+//! |---|---|---|
+//! | `strata:{user}:s:<session>:m` | hash | numbers and times |
+//! | `...:t` | list | turns: `tokens|JSON`, position = number - 1, so numbers are dense by construction |
+//! | `...:z` | hash | summaries (`s:<from>`), anchors (`a`), their order of priority (`o`), pins (`p`) |
+//! | `...:v` | hash | verdict of each judged turn |
+//! | `...:c` | hash | answers of CompressSession by request, and their order (`q`) |
+//! | `strata:{user}:x:<session>` | hash | tombstone: incarnation, times, digests of request ids; no content |
+//! | `strata:{user}:i` | sorted set | live sessions by their end |
+//!
+//! Every key has a TTL (rule S10), set in the step that creates it. Scripts compare the time they are given with the
+//! session's end as well, so that a session ends at the same moment for every caller, swept or not.
+//!
+//! A script's first write decides whether a full server takes the step: Redis refuses it as a whole or not at all (case
+//! C122). Steps that only remove start with a removal, which a full server always takes.
+
+use super::{
+    Append, Appended, Commit, Committed, Ended, Head, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS,
+    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn, reused, with_pins, write_json,
+};
+use async_trait::async_trait;
+use redis::{FromRedisValue, Script, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+use strata_core::policy::session::{Anchor, Shape, Summary, Turn};
+use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
+use strata_runtime::redis_store::RedisPool;
+
+/// Fields of the `m` hash in the order of [`Head`].
+const HEAD_FIELDS: &str = "'id','agent','inc','last','bytes','tok','shape','decl','ttl','cre','exp','thr','ttok','ver','sys'";
+
+/// Shared beginning of every script: what is over is gone, whatever it is asked for.
+const PRELUDE: &str = r"
+local M, T, Z, V, C, X, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local now = tonumber(ARGV[1])
+local function int(n) return string.format('%.0f', n) end
+local function remove(sid)
+  redis.call('DEL', M, T, Z, V, C)
+  redis.call('ZREM', I, sid)
+end
+local function alive()
+  local e = redis.call('HMGET', M, 'exp', 'id')
+  if not e[1] then return false end
+  if tonumber(e[1]) <= now then remove(e[2]) return false end
+  return true
+end
+local function buried(window)
+  local x = redis.call('HMGET', X, 'exp', 'end')
+  if not x[1] then return false end
+  local over = x[2] and x[2] ~= '' and tonumber(x[2]) or tonumber(x[1])
+  if over + window <= now then redis.call('DEL', X) return false end
+  return x
+end
+local function renew(window)
+  local m = redis.call('HMGET', M, 'ttl', 'exp', 'id')
+  local over = math.max(now + tonumber(m[1]), tonumber(m[2]))
+  local ms = math.max(1, math.ceil((over - now) / 1000))
+  for _, k in ipairs({M, T, Z, V, C}) do redis.call('PEXPIRE', k, ms) end
+  local later = ms + math.ceil(window / 1000)
+  redis.call('PEXPIRE', X, later)
+  redis.call('HSET', M, 'exp', int(over))
+  redis.call('HSET', X, 'exp', int(over))
+  redis.call('PEXPIRE', X, later)
+  redis.call('ZADD', I, int(over), m[3])
+  if redis.call('PTTL', I) < ms then redis.call('PEXPIRE', I, ms) end
+  return int(over)
+end
+";
+
+/// ARGV: now, tombstone, ttl, shape, agent, session id, request, body, limits (turns, bytes, sessions), due (turns,
+/// tokens), then for each turn: payload, bytes, tokens, pinned, system.
+const APPEND: &str = r"
+local window = tonumber(ARGV[2])
+local live = alive()
+local grave = buried(window)
+if ARGV[7] ~= '' then
+  local seen = redis.call('HGET', X, 'r:' .. ARGV[7])
+  if seen then
+    if string.sub(seen, 1, 32) ~= ARGV[8] then return {'REUSED'} end
+    return {'REPLAY', string.sub(seen, 34)}
+  end
+end
+if not live and grave then return {'ENDED'} end
+local last, bytes, tok, thr, ttok, inc = 0, 0, 0, 0, 0, now
+if live then
+  local m = redis.call('HMGET', M, 'agent', 'last', 'bytes', 'tok', 'thr', 'ttok', 'inc')
+  if ARGV[5] ~= '' and m[1] ~= '' and m[1] ~= ARGV[5] then return {'AGENT'} end
+  last, bytes, tok, thr, ttok, inc = tonumber(m[2]), tonumber(m[3]), tonumber(m[4]), tonumber(m[5]), tonumber(m[6]), tonumber(m[7])
+else
+  if redis.call('ZCOUNT', I, '(' .. int(now), '+inf') >= tonumber(ARGV[11]) then return {'LIMIT', 'sessions'} end
+end
+local n = (#ARGV - 13) / 5
+local more, sys, pins = 0, false, ''
+for k = 0, n - 1 do
+  local at = 14 + k * 5
+  more = more + tonumber(ARGV[at + 1])
+  tok = tok + tonumber(ARGV[at + 2])
+end
+if last + n > tonumber(ARGV[9]) then return {'LIMIT', 'turns'} end
+if bytes + more > tonumber(ARGV[10]) then return {'LIMIT', 'bytes'} end
+for k = 0, n - 1 do
+  local at = 14 + k * 5
+  redis.call('RPUSH', T, ARGV[at])
+  local seq = last + k + 1
+  if ARGV[at + 3] == '1' then pins = pins .. int(seq) .. ',' end
+  if ARGV[at + 4] == '1' then sys = seq end
+end
+if not live then
+  redis.call('HSET', M, 'id', ARGV[6], 'agent', ARGV[5], 'inc', int(inc), 'shape', ARGV[4], 'decl', ARGV[4] ~= '' and '1' or '0', 'ttl', ARGV[3],
+    'cre', int(now), 'exp', '0', 'thr', '0', 'ttok', '0', 'ver', '0', 'sys', '0')
+  redis.call('HSET', X, 'inc', int(inc), 'end', '')
+end
+local first = last + 1
+last = last + n
+redis.call('HSET', M, 'last', int(last), 'bytes', int(bytes + more), 'tok', int(tok))
+if sys then redis.call('HSET', M, 'sys', int(sys)) end
+if pins ~= '' then redis.call('HSET', Z, 'p', (redis.call('HGET', Z, 'p') or '') .. pins) end
+local pending = last - thr
+local due = (pending >= tonumber(ARGV[12]) or (tok - ttok > tonumber(ARGV[13]) and pending > 2)) and '1' or '0'
+local over = renew(window)
+redis.call('ZREMRANGEBYSCORE', I, '-inf', int(now))
+local answer = int(first) .. ',' .. int(n) .. ',' .. int(inc) .. ',' .. due .. ',' .. over .. ',' .. int(now)
+if ARGV[7] ~= '' then redis.call('HSET', X, 'r:' .. ARGV[7], ARGV[8] .. '|' .. answer) end
+return {'OK', answer}
+";
+
+/// ARGV: now, tombstone, renew, turns, tokens, anchors, bytes.
+const WINDOW: &str = r"
+if not alive() then return {'NONE'} end
+if ARGV[3] == '1' then renew(tonumber(ARGV[2])) end
+local m = redis.call('HMGET', M, HEAD)
+local last, thr, sys = tonumber(m[4]), tonumber(m[12]), tonumber(m[15])
+local floor = thr
+if m[7] == 'CHAT' then floor = 0 end
+local budget = tonumber(ARGV[7])
+local function tokens(p) return tonumber(string.match(p, '^(%d+)|')) end
+local tail, spent, at = {}, 0, last
+while at > floor and #tail < tonumber(ARGV[4]) and spent <= tonumber(ARGV[5]) and budget > 0 do
+  local low = math.max(floor, at - 32)
+  local part = redis.call('LRANGE', T, low, at - 1)
+  for k = #part, 1, -1 do
+    if #tail < tonumber(ARGV[4]) and spent <= tonumber(ARGV[5]) and budget > 0 then
+      tail[#tail + 1] = part[k]
+      spent = spent + tokens(part[k])
+      budget = budget - #part[k]
+    end
+  end
+  at = low
+end
+local system = ''
+if sys > 0 then system = redis.call('LINDEX', T, sys - 1) end
+local anchored, seen, room = {}, {}, tonumber(ARGV[7])
+local order = (redis.call('HGET', Z, 'p') or '') .. (redis.call('HGET', Z, 'o') or '')
+for s in string.gmatch(order, '(%d+),') do
+  if #anchored / 2 >= tonumber(ARGV[6]) or room <= 0 then break end
+  if not seen[s] then
+    seen[s] = true
+    local p = redis.call('LINDEX', T, tonumber(s) - 1)
+    if p then
+      anchored[#anchored + 1] = s
+      anchored[#anchored + 1] = p
+      room = room - #p
+    end
+  end
+end
+return {'OK', m, redis.call('HGETALL', Z), tail, system, anchored}
+";
+
+/// ARGV: now.
+const STATE: &str = r"
+if not alive() then return {'NONE'} end
+return {'OK', redis.call('HMGET', M, HEAD), redis.call('HGETALL', Z)}
+";
+
+/// ARGV: now, from, to, bytes.
+const TURNS: &str = r"
+if not alive() then return {'NONE'} end
+local m = redis.call('HMGET', M, HEAD)
+local from, to = tonumber(ARGV[2]), math.min(tonumber(ARGV[3]), tonumber(m[4]))
+local turns, verdicts, budget = {}, {}, tonumber(ARGV[4])
+while from <= to and budget > 0 do
+  local high = math.min(to, from + 31)
+  local part = redis.call('LRANGE', T, from - 1, high - 1)
+  local names = {}
+  for k = 1, #part do
+    if budget > 0 then
+      turns[#turns + 1] = part[k]
+      names[#names + 1] = int(from + k - 1)
+      budget = budget - #part[k]
+    end
+  end
+  if #names > 0 then
+    for _, v in ipairs(redis.call('HMGET', V, unpack(names))) do
+      if v then verdicts[#verdicts + 1] = v end
+    end
+  end
+  from = high + 1
+end
+return {'OK', m, turns, verdicts}
+";
+
+/// ARGV: now, incarnation, seqs.
+const PICK: &str = r"
+if not alive() then return {} end
+if redis.call('HGET', M, 'inc') ~= ARGV[2] then return {} end
+local out = {}
+for k = 3, #ARGV do
+  local p = redis.call('LINDEX', T, tonumber(ARGV[k]) - 1)
+  if p then
+    out[#out + 1] = ARGV[k]
+    out[#out + 1] = p
+  end
+end
+return out
+";
+
+/// KEYS: the index alone. ARGV: now, limit. Names of the live sessions.
+const NAMES: &str = r"
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+return redis.call('ZREVRANGE', KEYS[1], 0, tonumber(ARGV[2]) - 1)
+";
+
+/// KEYS: the `m` hashes of named sessions. ARGV: now.
+const HEADS: &str = r"
+local out = {}
+for _, k in ipairs(KEYS) do
+  local m = redis.call('HMGET', k, HEAD)
+  if m[1] and tonumber(m[11]) > tonumber(ARGV[1]) then out[#out + 1] = m end
+end
+return out
+";
+
+/// ARGV: now, incarnation, version, through, tokens, shape, anchors, order, request, body, answer, requests kept, number
+/// of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
+const COMMIT: &str = r"
+if not alive() then return 'GONE' end
+local m = redis.call('HMGET', M, 'inc', 'ver', 'decl', 'exp')
+if m[1] ~= ARGV[2] then return 'GONE' end
+if m[2] ~= ARGV[3] then return 'RACED' end
+redis.call('HSET', M, 'ver', int(tonumber(ARGV[3]) + 1), 'thr', ARGV[4], 'ttok', ARGV[5])
+if ARGV[6] ~= '' and m[3] == '0' then redis.call('HSET', M, 'shape', ARGV[6]) end
+redis.call('HSET', Z, 'a', ARGV[7], 'o', ARGV[8])
+local at = 13
+local removed = tonumber(ARGV[at])
+for k = at + 1, at + removed do redis.call('HDEL', Z, 's:' .. ARGV[k]) end
+at = at + removed + 1
+local added = tonumber(ARGV[at])
+for k = 0, added - 1 do redis.call('HSET', Z, 's:' .. ARGV[at + 1 + 2 * k], ARGV[at + 2 + 2 * k]) end
+at = at + 1 + 2 * added
+while at < #ARGV do
+  redis.call('HSET', V, ARGV[at], ARGV[at + 1])
+  at = at + 2
+end
+if ARGV[9] ~= '' then
+  redis.call('HSET', C, 'r:' .. ARGV[9], ARGV[10] .. '|' .. ARGV[11])
+  local order = (redis.call('HGET', C, 'q') or '') .. ARGV[9]
+  while #order > 32 * tonumber(ARGV[12]) do
+    redis.call('HDEL', C, 'r:' .. string.sub(order, 1, 32))
+    order = string.sub(order, 33)
+  end
+  redis.call('HSET', C, 'q', order)
+end
+local ms = math.max(1, math.ceil((tonumber(m[4]) - now) / 1000))
+for _, k in ipairs({Z, V, C}) do redis.call('PEXPIRE', k, ms) end
+return 'OK'
+";
+
+/// ARGV: now, tombstone, request.
+const COMMITTED: &str = r"
+if not alive() then
+  if buried(tonumber(ARGV[2])) then return {'ENDED'} end
+  return {'NONE'}
+end
+local seen = redis.call('HGET', C, 'r:' .. ARGV[3])
+if not seen then return {'NONE'} end
+return {'SEEN', seen}
+";
+
+/// ARGV: now, tombstone, agent, request, body.
+const END: &str = r"
+local window = tonumber(ARGV[2])
+local live = alive()
+local grave = buried(window)
+if ARGV[4] ~= '' and (live or grave) then
+  local seen = redis.call('HGET', X, 'r:' .. ARGV[4])
+  if seen then
+    if string.sub(seen, 1, 32) ~= ARGV[5] then return {'REUSED'} end
+    return {'OK', string.sub(seen, 34)}
+  end
+end
+if not live then
+  if not grave then return {'NONE'} end
+  local over = grave[2] and grave[2] ~= '' and grave[2] or grave[1]
+  return {'OK', over .. ',0,1'}
+end
+local m = redis.call('HMGET', M, 'agent', 'last', 'id', 'inc')
+if ARGV[3] ~= '' and m[1] ~= '' and m[1] ~= ARGV[3] then return {'AGENT'} end
+remove(m[3])
+local answer = int(now) .. ',' .. m[2] .. ',0'
+redis.call('HSET', X, 'inc', m[4], 'end', int(now), 'exp', int(now))
+if ARGV[4] ~= '' then redis.call('HSET', X, 'r:' .. ARGV[4], ARGV[5] .. '|' .. answer) end
+redis.call('PEXPIRE', X, math.ceil(window / 1000))
+return {'OK', answer}
+";
+
+fn script(body: &str) -> Script {
+    Script::new(&format!("{PRELUDE}{}", body.replace("HEAD", HEAD_FIELDS)))
+}
+
+struct Scripts {
+    append: Script,
+    window: Script,
+    state: Script,
+    turns: Script,
+    pick: Script,
+    names: Script,
+    heads: Script,
+    commit: Script,
+    committed: Script,
+    end: Script,
+}
+
+static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    append: script(APPEND),
+    window: script(WINDOW),
+    state: script(STATE),
+    turns: script(TURNS),
+    pick: script(PICK),
+    names: Script::new(NAMES),
+    heads: Script::new(&HEADS.replace("HEAD", HEAD_FIELDS)),
+    commit: script(COMMIT),
+    committed: script(COMMITTED),
+    end: script(END),
+});
+
+/// Sessions whose heads one script reads: keeps it short.
+const HEADS_AT_ONCE: usize = 500;
+
+/// Sessions in Redis.
+#[derive(Clone, Debug)]
+pub struct RedisSessions {
+    pool: RedisPool,
+}
+
+impl RedisSessions {
+    /// On a server.
+    #[must_use]
+    pub const fn new(pool: RedisPool) -> Self {
+        Self { pool }
+    }
+}
+
+/// The keys of a session, in the order the scripts expect.
+#[must_use]
+pub fn keys(key: &SessionKey) -> [String; 7] {
+    let (user, session) = (key.user().as_str(), key.session_tag());
+    let of = |part: &str| format!("strata:{{{user}}}:s:{session}:{part}");
+    [of("m"), of("t"), of("z"), of("v"), of("c"), format!("strata:{{{user}}}:x:{session}"), index(key.user())]
+}
+
+fn index(user: &UserTag) -> String {
+    format!("strata:{{{}}}:i", user.as_str())
+}
+
+fn list(value: Value) -> Result<Vec<Value>, Fault> {
+    Vec::<Value>::from_redis_value(value).map_err(|_| damaged())
+}
+
+fn text(value: Value) -> Result<String, Fault> {
+    String::from_redis_value(value).map_err(|_| damaged())
+}
+
+fn texts(value: Value) -> Result<Vec<String>, Fault> {
+    Vec::<String>::from_redis_value(value).map_err(|_| damaged())
+}
+
+/// The first element of an answer, and an iterator over the rest.
+fn tagged(value: Value) -> Result<(String, std::vec::IntoIter<Value>), Fault> {
+    let mut parts = list(value)?.into_iter();
+    let tag = text(parts.next().ok_or_else(damaged)?)?;
+    Ok((tag, parts))
+}
+
+fn next(parts: &mut std::vec::IntoIter<Value>) -> Result<Value, Fault> {
+    parts.next().ok_or_else(damaged)
+}
+
+fn parse<T: std::str::FromStr>(value: &str) -> Result<T, Fault> {
+    value.parse().map_err(|_| damaged())
+}
+
+fn head(value: Value) -> Result<Head, Fault> {
+    let fields: [String; 15] = texts(value)?.try_into().map_err(|_| damaged())?;
+    let [id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys] = fields;
+    Ok(Head {
+        session: SessionId::new(id)?,
+        agent: if agent.is_empty() { None } else { Some(AgentId::new(agent)?) },
+        incarnation: parse(&inc)?,
+        last: parse(&last)?,
+        bytes: parse(&bytes)?,
+        tokens: parse(&tok)?,
+        shape: Shape::from_name(&shape),
+        declared: decl == "1",
+        ttl: parse(&ttl)?,
+        create_time: Timestamp(parse(&cre)?),
+        expire_time: Timestamp(parse(&exp)?),
+        through: parse(&thr)?,
+        through_tokens: parse(&ttok)?,
+        version: parse(&ver)?,
+        system: parse(&sys)?,
+    })
+}
+
+/// A turn as stored: the tokens in front let a script keep a budget without parsing JSON.
+fn payload(turn: &Turn) -> Result<String, Fault> {
+    Ok(format!("{}|{}", turn.tokens, write_json(turn)?))
+}
+
+fn turn(payload: &str, seq: u32) -> Result<Turn, Fault> {
+    let (_, json) = payload.split_once('|').ok_or_else(damaged)?;
+    read_turn(json, seq)
+}
+
+/// Summaries and anchors from the `z` hash.
+fn compressed(value: Value) -> Result<(Vec<Summary>, Vec<Anchor>), Fault> {
+    let fields = HashMap::<String, String>::from_redis_value(value).map_err(|_| damaged())?;
+    let mut summaries = BTreeMap::new();
+    for (name, json) in &fields {
+        if let Some(from) = name.strip_prefix("s:") {
+            summaries.insert(parse::<u32>(from)?, read_json::<Summary>(json)?);
+        }
+    }
+    let anchors = fields.get("a").map_or_else(|| Ok(Vec::new()), |json| read_json(json))?;
+    let pins = fields.get("p").map(String::as_str).unwrap_or_default();
+    let pins = pins.split(',').filter(|s| !s.is_empty()).map(parse).collect::<Result<Vec<u32>, _>>()?;
+    Ok((summaries.into_values().collect(), with_pins(anchors, pins)))
+}
+
+/// Pairs of number and turn.
+fn numbered(value: Value) -> Result<Vec<Turn>, Fault> {
+    let parts = texts(value)?;
+    parts.chunks_exact(2).map(|pair| turn(&pair[1], parse(&pair[0])?)).collect()
+}
+
+fn limit(what: &str) -> Fault {
+    match what {
+        "turns" => Fault::limit("turns", limits::SESSION_TURNS, "turns of a session"),
+        "bytes" => Fault::limit("turns", limits::SESSION_BYTES, "bytes of a session"),
+        _ => Fault::limit("session_id", limits::SESSIONS_PER_USER, "live sessions of a user"),
+    }
+}
+
+#[async_trait]
+impl SessionStore for RedisSessions {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, Fault> {
+        let agent = append.agent.as_ref().map_or("", AgentId::as_str);
+        let (request, body) = append.request.map_or_else(Default::default, |r| (r.id_hex(), r.body_hex()));
+        let mut args: Vec<String> = vec![
+            append.now.0.to_string(),
+            TOMBSTONE.to_string(),
+            append.ttl.to_string(),
+            append.shape.map_or("", Shape::name).to_owned(),
+            agent.to_owned(),
+            append.key.session().as_str().to_owned(),
+            request,
+            body,
+            limits::SESSION_TURNS.to_string(),
+            limits::SESSION_BYTES.to_string(),
+            limits::SESSIONS_PER_USER.to_string(),
+            append.due_turns.to_string(),
+            append.due_tokens.to_string(),
+        ];
+        let flag = |on: bool| if on { "1".to_owned() } else { "0".to_owned() };
+        for turn in &append.turns {
+            let system = turn.role == strata_core::policy::session::Role::System;
+            args.extend([payload(turn)?, turn.bytes().to_string(), turn.tokens.to_string(), flag(turn.pinned), flag(system)]);
+        }
+        let answer: Value = self.pool.script(&SCRIPTS.append, &keys(&append.key), args).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        match tag.as_str() {
+            "OK" | "REPLAY" => Appended::decode(&text(next(&mut parts)?)?, tag == "REPLAY").ok_or_else(damaged),
+            "REUSED" => Err(reused()),
+            "ENDED" => Err(ended(append.key.session())),
+            "AGENT" => Err(other_agent()),
+            "LIMIT" => Err(limit(&text(next(&mut parts)?)?)),
+            _ => Err(damaged()),
+        }
+    }
+
+    async fn window(&self, key: &SessionKey, read: WindowRead) -> Result<Option<WindowParts>, Fault> {
+        let args = [
+            read.now.0,
+            TOMBSTONE,
+            i64::from(read.renew),
+            read.turns.into(),
+            read.tokens.into(),
+            WINDOW_ANCHORS.into(),
+            limits::TURNS_ANSWER_BYTES as i64,
+        ];
+        let answer: Value = self.pool.script(&SCRIPTS.window, &keys(key), &args[..]).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        if tag != "OK" {
+            return Ok(None);
+        }
+        let head = head(next(&mut parts)?)?;
+        let (summaries, anchors) = compressed(next(&mut parts)?)?;
+        let newest_first = texts(next(&mut parts)?)?;
+        let mut tail = (0..).zip(&newest_first).map(|(back, p)| turn(p, head.last - back)).collect::<Result<Vec<_>, _>>()?;
+        tail.reverse();
+        let system = text(next(&mut parts)?)?;
+        let system = if system.is_empty() { None } else { Some(turn(&system, head.system)?) };
+        let anchored = numbered(next(&mut parts)?)?;
+        Ok(Some(WindowParts { head, summaries, anchors, anchored, tail, system }))
+    }
+
+    async fn state(&self, key: &SessionKey, now: Timestamp) -> Result<Option<State>, Fault> {
+        let answer: Value = self.pool.script(&SCRIPTS.state, &keys(key), now.0).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        if tag != "OK" {
+            return Ok(None);
+        }
+        let head = head(next(&mut parts)?)?;
+        let (summaries, anchors) = compressed(next(&mut parts)?)?;
+        Ok(Some(State { head, summaries, anchors }))
+    }
+
+    async fn turns(&self, key: &SessionKey, now: Timestamp, from: u32, to: u32) -> Result<Option<TurnsRead>, Fault> {
+        let from = from.max(1);
+        let args = [now.0, from.into(), to.into(), limits::TURNS_ANSWER_BYTES as i64];
+        let answer: Value = self.pool.script(&SCRIPTS.turns, &keys(key), &args[..]).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        if tag != "OK" {
+            return Ok(None);
+        }
+        let head = head(next(&mut parts)?)?;
+        let turns = (from..).zip(texts(next(&mut parts)?)?).map(|(seq, p)| turn(&p, seq)).collect::<Result<_, _>>()?;
+        let verdicts = texts(next(&mut parts)?)?.iter().map(|json| read_json(json)).collect::<Result<_, _>>()?;
+        Ok(Some(TurnsRead { head, turns, verdicts }))
+    }
+
+    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Turn>, Fault> {
+        let mut args = vec![now.0.to_string(), incarnation.to_string()];
+        args.extend(seqs.iter().map(u32::to_string));
+        let answer: Value = self.pool.script(&SCRIPTS.pick, &keys(key), args).await?;
+        numbered(answer)
+    }
+
+    async fn sessions(&self, user: &UserTag, now: Timestamp) -> Result<Vec<Head>, Fault> {
+        let args = [now.0, limits::SESSIONS_PER_USER.into()];
+        let names: Vec<String> = self.pool.script(&SCRIPTS.names, &[index(user)], &args[..]).await?;
+        let mut heads = Vec::with_capacity(names.len());
+        for part in names.chunks(HEADS_AT_ONCE) {
+            let mut of = Vec::with_capacity(part.len());
+            for name in part {
+                let [meta, ..] = keys(&SessionKey::of_user(user.clone(), SessionId::new(name.as_str())?));
+                of.push(meta);
+            }
+            let answer: Value = self.pool.script(&SCRIPTS.heads, &of, now.0).await?;
+            for value in list(answer)? {
+                heads.push(head(value)?);
+            }
+        }
+        Ok(heads)
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, Fault> {
+        let mut args: Vec<Vec<u8>> = Vec::new();
+        let mut push = |text: String| args.push(text.into_bytes());
+        push(commit.now.0.to_string());
+        push(commit.incarnation.to_string());
+        push(commit.version.to_string());
+        push(commit.through.to_string());
+        push(commit.through_tokens.to_string());
+        push(commit.shape.map_or("", Shape::name).to_owned());
+        push(write_json(&commit.anchors)?);
+        push(by_priority(&commit.anchors).iter().map(|seq| format!("{seq},")).collect());
+        let (request, body, answer) =
+            commit.request.map_or_else(Default::default, |(request, answer)| (request.id_hex(), request.body_hex(), answer));
+        push(request);
+        push(body);
+        args.push(answer);
+        let mut push = |text: String| args.push(text.into_bytes());
+        push(limits::COMPRESS_REQUESTS.to_string());
+        push(commit.removed.len().to_string());
+        commit.removed.iter().for_each(|from| push(from.to_string()));
+        push(commit.added.len().to_string());
+        for summary in &commit.added {
+            push(summary.from.to_string());
+            push(write_json(summary)?);
+        }
+        for verdict in &commit.verdicts {
+            push(verdict.seq.to_string());
+            push(write_json(verdict)?);
+        }
+        let answer: String = self.pool.script(&SCRIPTS.commit, &keys(&commit.key), args).await?;
+        match answer.as_str() {
+            "OK" => Ok(Committed::Yes),
+            "RACED" => Ok(Committed::Raced),
+            "GONE" => Ok(Committed::Gone),
+            _ => Err(damaged()),
+        }
+    }
+
+    async fn committed(&self, key: &SessionKey, now: Timestamp, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
+        let args = [now.0.to_string(), TOMBSTONE.to_string(), request.id_hex()];
+        let answer: Value = self.pool.script(&SCRIPTS.committed, &keys(key), &args[..]).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        match tag.as_str() {
+            "NONE" => Ok(None),
+            "ENDED" => Err(ended(key.session())),
+            _ => {
+                let seen = Vec::<u8>::from_redis_value(next(&mut parts)?).map_err(|_| damaged())?;
+                let (body, answer) = seen.split_at_checked(33).ok_or_else(damaged)?;
+                if body[..32] != *request.body_hex().as_bytes() { Err(reused()) } else { Ok(Some(answer.to_vec())) }
+            }
+        }
+    }
+
+    async fn end(&self, key: &SessionKey, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>) -> Result<Ended, Fault> {
+        let (id, body) = request.map_or_else(Default::default, |r| (r.id_hex(), r.body_hex()));
+        let args = [now.0.to_string(), TOMBSTONE.to_string(), agent.map_or("", AgentId::as_str).to_owned(), id, body];
+        let answer: Value = self.pool.script(&SCRIPTS.end, &keys(key), &args[..]).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        match tag.as_str() {
+            "OK" => Ended::decode(&text(next(&mut parts)?)?).ok_or_else(damaged),
+            "NONE" => Err(not_found(key.session())),
+            "REUSED" => Err(reused()),
+            "AGENT" => Err(other_agent()),
+            _ => Err(damaged()),
+        }
+    }
+
+    async fn sweep(&self, _now: Timestamp) -> Result<bool, Fault> {
+        Ok(false)
+    }
+
+    async fn ping(&self) -> Result<(), Fault> {
+        Ok(self.pool.ping().await?)
+    }
+}
