@@ -16,6 +16,18 @@ pub const VALUE_BYTES: usize = 4 * 1024;
 pub const METADATA_BYTES: usize = 8 * 1024;
 /// Tags of a record.
 pub const TAGS: usize = 32;
+/// Bytes of a tag: a word or two.
+pub const TAG_BYTES: usize = 64;
+/// Bytes of a topic: a short name.
+pub const TOPIC_BYTES: usize = 128;
+/// Characters of the reason a caller gives for forgetting: one or two sentences, kept in history.
+pub const REASON_CHARS: usize = 500;
+/// Records or keys named in one request: one page.
+pub const BATCH_IDS: usize = 1_000;
+/// Kinds, tiers or statuses of a filter, repetitions included: every vocabulary is smaller.
+pub const FILTER_VALUES: usize = 64;
+/// Keys asked for in one lookup of owners (internal.proto).
+pub const OWNER_KEYS: usize = 128;
 /// Evidence rows kept per record; later ones only count.
 pub const EVIDENCE: usize = 64;
 /// Bytes of one turn (rule S13).
@@ -39,7 +51,7 @@ pub const SEARCH_TURNS: u32 = 20_000;
 /// Vectors that one search makes while the caller waits; later ones are made in the background.
 pub const SEARCH_EMBEDDINGS: usize = 256;
 /// Request ids that a session remembers for CompressSession; beyond it the oldest is forgotten. Each holds a summary.
-pub const COMPRESS_REQUESTS: u32 = 64;
+pub const COMPRESS_REQUESTS: u32 = 16;
 /// Values listed beside the summaries of one window, newest first: their place is outside the prompt.
 pub const WINDOW_VALUES: usize = 1_000;
 /// Bytes of the text of turns in one answer: half of a message, so that framing and marks always fit.
@@ -101,6 +113,14 @@ pub const ATTESTATION_BYTES: usize = 16 * 1024;
 pub const NONCES_PER_SECOND: usize = 50_000;
 /// Seconds a promotion may take from seal to apply (rule P5).
 pub const PROMOTION_SECONDS: i64 = 10;
+/// Seconds a claim in the ledger lasts without being renewed (rule P2): the longest idle time of a board.
+pub const CLAIM_LEASE_SECONDS: i64 = 24 * 3600;
+/// Seconds a mark of an outer owner is kept in the ledger: it is found again in long-term memory when it is gone.
+pub const MARK_SECONDS: i64 = 30 * 24 * 3600;
+/// Seconds a promotion stays in the journal after its last change (policies.md "Where state lives").
+pub const JOURNAL_SECONDS: i64 = 7 * 24 * 3600;
+/// Claims and marks that wait for a ledger that is down (rule P4); the oldest are dropped, and found again at the next write.
+pub const LEDGER_BACKLOG: usize = 10_000;
 /// Seconds an idempotent answer is kept (api.md).
 pub const REQUEST_ID_SECONDS: i64 = 24 * 3600;
 /// Seconds a tombstone of a task or session is kept (rules W7, S12).

@@ -6,6 +6,7 @@
 //! [`summarise`] copies sentences of the kept turns into the range's summary, and [`window`] later shows anchors, newest
 //! turns and summaries within a budget. Order is by turn number everywhere, never by time (cases C063, C065).
 
+use super::recall::Fusion;
 use crate::record::vocabulary;
 use crate::rule::{Finding, RuleId};
 use crate::text::ValueKind;
@@ -43,6 +44,11 @@ pub struct SessionSettings {
     pub tool_sentence_tokens: u32,
     /// Turns that a retraction reaches back: 1..=1000. Default 200 (rule S2b).
     pub retraction_reach: u32,
+    /// Fusion of the legs when turns are searched. Default `min_max` (rules R4, R14).
+    pub search_fusion: Fusion,
+    /// Weight of words against vectors when turns are searched: 0..=10. Default 1.5, which is 0.4 for vectors: raw dialogue
+    /// is lexical (rule R14).
+    pub search_keyword_weight: f64,
 }
 
 impl Default for SessionSettings {
@@ -60,6 +66,8 @@ impl Default for SessionSettings {
             summary_fan_in: 4,
             tool_sentence_tokens: 48,
             retraction_reach: 200,
+            search_fusion: Fusion::MinMax,
+            search_keyword_weight: 1.5,
         }
     }
 }
@@ -86,7 +94,11 @@ impl SessionSettings {
         within("summary_tokens", self.summary_tokens.into(), 16, 4_000)?;
         within("summary_fan_in", self.summary_fan_in.into(), 2, 16)?;
         within("tool_sentence_tokens", self.tool_sentence_tokens.into(), 8, 1_000)?;
-        within("retraction_reach", self.retraction_reach.into(), 1, 1_000)
+        within("retraction_reach", self.retraction_reach.into(), 1, 1_000)?;
+        if !(0.0..=10.0).contains(&self.search_keyword_weight) {
+            return Err(Fault::field("policy.session.search_keyword_weight", "must lie between 0 and 10"));
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     Append, Appended, Commit, Committed, Ended, Head, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS,
-    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn, reused, with_pins, write_json,
+    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, Picked, read_json, read_turn, reused, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -196,6 +196,13 @@ impl<'c> At<'c> {
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
         let json: Option<String> = statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
         json.map(|json| read_turn(&json, seq)).transpose()
+    }
+
+    fn verdict(&self, seq: u32) -> Result<Option<Verdict>, Fault> {
+        let query = "SELECT verdict FROM verdict WHERE user = ?1 AND session = ?2 AND seq = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let json: Option<String> = statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
+        json.map(|json| read_json(&json)).transpose()
     }
 
     fn rows<T>(&self, query: &str, from: u32, map: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Result<Vec<T>, Fault> {
@@ -458,7 +465,7 @@ impl SessionStore for EmbeddedSessions {
             .await
     }
 
-    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Turn>, Fault> {
+    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Picked>, Fault> {
         let (key, seqs) = (key.clone(), seqs.to_vec());
         self.database
             .read(move |db| {
@@ -468,7 +475,9 @@ impl SessionStore for EmbeddedSessions {
                 }
                 let mut turns = Vec::with_capacity(seqs.len());
                 for seq in seqs {
-                    turns.extend(at.turn(seq)?);
+                    if let Some(turn) = at.turn(seq)? {
+                        turns.push((turn, at.verdict(seq)?));
+                    }
                 }
                 Ok(turns)
             })

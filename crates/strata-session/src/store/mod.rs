@@ -304,6 +304,9 @@ pub struct TurnsRead {
     pub verdicts: Vec<Verdict>,
 }
 
+/// A single turn, and what became of it when it was judged.
+pub type Picked = (Turn, Option<Verdict>);
+
 /// A compression to be committed, all or nothing, if nothing else was since it was planned (case C115).
 #[derive(Clone, Debug)]
 pub struct Commit {
@@ -405,7 +408,7 @@ pub trait SessionStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Turn>, Fault>;
+    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Picked>, Fault>;
 
     /// Live sessions of a user, those that expire last first, at most [`limits::SESSIONS_PER_USER`]. Does not renew.
     ///

@@ -19,7 +19,7 @@
 
 use super::{
     Append, Appended, Commit, Committed, Ended, Head, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS,
-    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn, reused, with_pins, write_json,
+    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, Picked, read_json, read_turn, reused, with_pins, write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
@@ -212,6 +212,7 @@ for k = 3, #ARGV do
   if p then
     out[#out + 1] = ARGV[k]
     out[#out + 1] = p
+    out[#out + 1] = redis.call('HGET', V, ARGV[k]) or ''
   end
 end
 return out
@@ -545,11 +546,15 @@ impl SessionStore for RedisSessions {
         Ok(Some(TurnsRead { head, turns, verdicts }))
     }
 
-    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Turn>, Fault> {
+    async fn pick(&self, key: &SessionKey, now: Timestamp, incarnation: u64, seqs: &[u32]) -> Result<Vec<Picked>, Fault> {
         let mut args = vec![now.0.to_string(), incarnation.to_string()];
         args.extend(seqs.iter().map(u32::to_string));
         let answer: Value = self.pool.script(&SCRIPTS.pick, &keys(key), args).await?;
-        numbered(answer)
+        let read = |part: &[String]| {
+            let verdict = if part[2].is_empty() { None } else { Some(read_json(&part[2])?) };
+            Ok((turn(&part[1], parse(&part[0])?)?, verdict))
+        };
+        texts(answer)?.chunks_exact(3).map(read).collect()
     }
 
     async fn sessions(&self, user: &UserTag, now: Timestamp) -> Result<Vec<Head>, Fault> {

@@ -1,0 +1,139 @@
+//! The role: what it needs, how it starts, what it serves, how it stops.
+
+use crate::compress::Compressor;
+use crate::search::Searcher;
+use crate::service::{SessionService, Shared};
+use crate::store::SessionStore;
+use crate::store::embedded::EmbeddedSessions;
+use crate::store::redis::RedisSessions;
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use std::time::Duration;
+use strata_api::page::PageTokens;
+use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
+use strata_core::policy::settings::PolicySettings;
+use strata_core::{Fault, limits};
+use strata_runtime::redis_store::RedisPool;
+use strata_runtime::sqlite::Database;
+use strata_runtime::{Ports, TaskGroup};
+use strata_text::embed::Embedder;
+use tonic::service::Routes;
+
+/// Time between two sweeps of a store whose keys do not expire by themselves.
+const SWEEP_PAUSE: Duration = Duration::from_secs(60);
+
+/// Where sessions live.
+#[derive(Clone, Debug)]
+pub enum SessionStoreConfig {
+    /// Redis: the product.
+    Redis(RedisPool),
+    /// SQLite, opened with [`crate::store::embedded::MIGRATIONS`]: the embedded form.
+    Embedded(Database),
+    /// Any other store that passes the behaviour suite.
+    Other(Arc<dyn SessionStore>),
+}
+
+impl SessionStoreConfig {
+    fn store(self) -> Arc<dyn SessionStore> {
+        match self {
+            Self::Redis(pool) => Arc::new(RedisSessions::new(pool)),
+            Self::Embedded(database) => Arc::new(EmbeddedSessions::new(database)),
+            Self::Other(store) => store,
+        }
+    }
+}
+
+/// What the role needs.
+#[derive(Clone, Debug)]
+pub struct SessionDeps {
+    /// Clock and ids.
+    pub ports: Ports,
+    /// Read once per call.
+    pub settings: Arc<ArcSwap<PolicySettings>>,
+    /// Where sessions live.
+    pub store: SessionStoreConfig,
+    /// Makes the vectors of turns; none: SearchTurns goes by words and says so.
+    pub embedder: Option<Arc<dyn Embedder>>,
+    /// Mints page tokens.
+    pub page_tokens: PageTokens,
+}
+
+/// State of the role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// Whether it serves: its store answers and it is not stopping.
+    pub serving: bool,
+    /// `redis` or `sqlite`.
+    pub store: &'static str,
+    /// Why the store does not answer, when it does not.
+    pub fault: Option<Fault>,
+}
+
+/// Session memory as a role of a process.
+#[derive(Clone, Debug)]
+pub struct SessionRole {
+    shared: Arc<Shared>,
+}
+
+impl SessionRole {
+    /// Starts the role. A store that does not answer yet is no error: calls are then `STORE_UNAVAILABLE`, and
+    /// [`SessionRole::status`] says that it does not serve.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` for settings that do not hold together.
+    #[expect(clippy::unused_async, reason = "every role is built alike; others read their stores here")]
+    pub async fn build(deps: SessionDeps) -> Result<Self, Fault> {
+        deps.settings.load().session.validate()?;
+        let store = deps.store.store();
+        let tasks = TaskGroup::new();
+        let clock = Arc::clone(&deps.ports.clock);
+        let compressor = Compressor::new(Arc::clone(&store), Arc::clone(&clock), tasks.clone());
+        let searcher = Searcher::start(Arc::clone(&store), Arc::clone(&clock), tasks.clone(), deps.embedder);
+        let shared = Shared { ports: deps.ports, settings: deps.settings, store, compressor, searcher, page_tokens: deps.page_tokens, tasks };
+        let role = Self { shared: Arc::new(shared) };
+        role.start_sweeper();
+        Ok(role)
+    }
+
+    fn start_sweeper(&self) {
+        let (store, clock) = (Arc::clone(&self.shared.store), Arc::clone(&self.shared.ports.clock));
+        let stop = self.shared.tasks.token().clone();
+        self.shared.tasks.spawn("session sweep", async move {
+            loop {
+                match store.sweep(clock.now()).await {
+                    // A full batch: more is waiting; let others write in between.
+                    Ok(true) => tokio::task::yield_now().await,
+                    Ok(false) | Err(_) => tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(SWEEP_PAUSE) => {}
+                    },
+                }
+                if stop.is_cancelled() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// The gRPC services of the role.
+    #[must_use]
+    pub fn routes(&self) -> Routes {
+        let service = SessionMemoryServiceServer::new(SessionService::new(Arc::clone(&self.shared)))
+            .max_decoding_message_size(limits::MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MESSAGE_BYTES);
+        Routes::new(service)
+    }
+
+    /// Whether the role can serve. Asks the store, within its bounds of time; renews no session (case C094).
+    pub async fn status(&self) -> SessionStatus {
+        let answer = self.shared.store.ping().await;
+        let stopping = self.shared.tasks.token().is_cancelled();
+        SessionStatus { serving: answer.is_ok() && !stopping, store: self.shared.store.name(), fault: answer.err() }
+    }
+
+    /// Stops the background work and waits for writes in flight, at most `deadline`. Sessions are in the store already:
+    /// nothing is lost. Answers whether all ended in time.
+    pub async fn shutdown(&self, deadline: Duration) -> bool {
+        self.shared.tasks.shutdown(deadline).await
+    }
+}

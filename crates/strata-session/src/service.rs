@@ -1,0 +1,441 @@
+//! The gRPC surface: from a signed call to the store and the rules, and back. Nothing is decided here.
+
+use crate::compress::{Answer, Compression, Compressor, Request as CompressRequest, value_shares};
+use crate::search::{Query, Searcher};
+use crate::store::{Append, Head, RequestKey, SessionKey, SessionStore, UserTag, WindowRead, not_found};
+use arc_swap::ArcSwap;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use strata_api::convert::{common, session as convert};
+use strata_api::error::status;
+use strata_api::page::PageTokens;
+use strata_api::session::v1 as pb;
+use strata_api::session::v1::session_memory_service_server::SessionMemoryService;
+use strata_core::policy::session::{self as policy, Anchor, SessionSettings, Turn, Verdict, WindowBudget, WindowInput};
+use strata_core::policy::settings::PolicySettings;
+use strata_core::rule::Finding;
+use strata_core::{Fault, Owner, Reason, SessionId, Timestamp, limits};
+use strata_runtime::task::detached_write;
+use strata_runtime::{Claims, Ports, TaskGroup};
+use strata_text::tokens;
+use tonic::{Request, Response, Status};
+
+/// Longest time an append waits for the compression it made due; the turns are stored by then.
+const COMPRESS_PATIENCE: Duration = Duration::from_secs(2);
+/// Tokens of a window at most.
+const WINDOW_TOKENS_MAX: u32 = 1_000_000;
+
+/// What the handlers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) ports: Ports,
+    pub(crate) settings: Arc<ArcSwap<PolicySettings>>,
+    pub(crate) store: Arc<dyn SessionStore>,
+    pub(crate) compressor: Compressor,
+    pub(crate) searcher: Searcher,
+    pub(crate) page_tokens: PageTokens,
+    pub(crate) tasks: TaskGroup,
+}
+
+/// The service of the role.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionService {
+    shared: Arc<Shared>,
+}
+
+/// A call whose signature and owner were checked.
+struct Call {
+    owner: Owner,
+    now: Timestamp,
+}
+
+/// A call about one session.
+struct SessionCall {
+    call: Call,
+    session: SessionId,
+    key: SessionKey,
+}
+
+impl SessionCall {
+    /// The session as the caller may see it.
+    fn visible(&self, head: &Head) -> Result<(), Fault> {
+        if head.visible_to(self.call.owner.agent.as_ref()) { Ok(()) } else { Err(not_found(&self.session)) }
+    }
+}
+
+/// Key of a request for repetitions: who asks is part of what is asked.
+macro_rules! request_key {
+    ($method:literal, $body:expr) => {{
+        let id = common::request_id(&$body.request_id)?;
+        id.map(|id| {
+            let mut body = $body.clone();
+            body.request_id = String::new();
+            body.user_id = String::new();
+            RequestKey::new($method, id, &body.encode_to_vec())
+        })
+    }};
+}
+
+/// A reply, or the fault as a status.
+fn reply<T>(answer: Result<T, Fault>) -> Result<Response<T>, Status> {
+    answer.map(Response::new).map_err(|fault| {
+        tracing::debug!(reason = fault.reason.name(), "a call was refused");
+        status(fault)
+    })
+}
+
+impl SessionService {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    fn settings(&self) -> SessionSettings {
+        self.shared.settings.load().session.clone()
+    }
+
+    fn call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Call, Fault> {
+        let claims = Claims::of(request)?;
+        let user = claims.require_user()?;
+        let asked = if user_id.is_empty() { user.as_str() } else { user_id };
+        let owner = common::owner(&claims.caller, asked, agent_id)?;
+        if owner.user != *user {
+            return Err(Fault::new(Reason::OwnerMismatch, "user_id: the call is signed for another user"));
+        }
+        Ok(Call { owner, now: self.shared.ports.clock.now() })
+    }
+
+    fn session_call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str, session_id: &str) -> Result<SessionCall, Fault> {
+        let call = self.call(request, user_id, agent_id)?;
+        let session = convert::session_id(session_id)?;
+        Ok(SessionCall { key: SessionKey::new(&call.owner, &session), session, call })
+    }
+
+    async fn append(&self, request: Request<pb::AppendTurnsRequest>) -> Result<pb::AppendTurnsResponse, Fault> {
+        let body = request.get_ref();
+        let SessionCall { call, key, session: _ } = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let settings = self.settings();
+        let request_key = request_key!("AppendTurns", body);
+        let append = Append {
+            key: key.clone(),
+            agent: call.owner.agent.clone(),
+            turns: convert::new_turns(body.turns.clone(), call.now, tokens::count)?,
+            shape: convert::shape(body.shape)?,
+            ttl: convert::ttl(body.ttl.as_ref(), settings.ttl_seconds)?,
+            request: request_key,
+            now: call.now,
+            due_turns: settings.keep_turns + settings.compress_every,
+            due_tokens: settings.compress_tokens,
+        };
+        let appended = self.shared.store.append(append).await?;
+        if !appended.replayed {
+            if appended.due {
+                self.compress_due(settings, &key).await;
+            }
+            self.shared.searcher.want(&key);
+        }
+        Ok(pb::AppendTurnsResponse {
+            seqs: (appended.first..appended.first + appended.count).collect(),
+            incarnation: appended.incarnation,
+            compressed: appended.due,
+            expire_time: Some(common::wire_time(appended.expire_time)),
+            time: Some(common::wire_time(appended.time)),
+        })
+    }
+
+    /// Runs a due compression. The turns are stored: whatever becomes of it, the append has succeeded, and the next one
+    /// makes it due again.
+    async fn compress_due(&self, settings: SessionSettings, key: &SessionKey) {
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        let work = async move {
+            shared.compressor.run(&settings, &key, settings.keep_turns, None).await?;
+            let coarser = Arc::clone(&shared);
+            shared.tasks.spawn("session coarsening", async move {
+                if let Err(fault) = coarser.compressor.coarsen(&settings, &key).await {
+                    tracing::warn!(reason = fault.reason.name(), "old ranges of a session could not be remade; the next compression tries again");
+                }
+            });
+            Ok::<(), Fault>(())
+        };
+        match tokio::time::timeout(COMPRESS_PATIENCE, detached_write(work)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => tracing::warn!(reason = fault.reason.name(), "a due compression failed; the next append makes it due again"),
+            Err(_) => tracing::info!("a due compression goes on in the background"),
+        }
+    }
+
+    async fn window(&self, request: Request<pb::GetWindowRequest>) -> Result<pb::GetWindowResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let settings = self.settings();
+        let turns = limits::page("max_turns", body.max_turns, settings.window_turns, limits::PAGE_MAX)?;
+        let tokens = limits::page("max_tokens", body.max_tokens, settings.window_tokens, WINDOW_TOKENS_MAX)?;
+        if at.call.owner.agent.is_some() {
+            // Reading must not renew what the agent may not see.
+            let state = self.shared.store.state(&at.key, at.call.now).await?.ok_or_else(|| not_found(&at.session))?;
+            at.visible(&state.head)?;
+        }
+        let read = WindowRead {
+            now: at.call.now,
+            renew: settings.renew_on_read && !body.no_renew,
+            // Tool results in front of the budget's edge, and the instruction turn, are read and then not shown.
+            turns: turns.size.saturating_add(1),
+            tokens: tokens.size,
+        };
+        let parts = self.shared.store.window(&at.key, read).await?.ok_or_else(|| not_found(&at.session))?;
+        at.visible(&parts.head)?;
+        let reasons: BTreeMap<u32, &Anchor> = parts.anchors.iter().map(|a| (a.seq, a)).collect();
+        let anchors: Vec<(Anchor, Turn)> =
+            parts.anchored.iter().filter_map(|turn| reasons.get(&turn.seq).map(|a| ((*a).clone(), turn.clone()))).collect();
+        let input = WindowInput {
+            last: parts.head.last,
+            tail: &parts.tail,
+            system: parts.system.as_ref(),
+            anchors: &anchors,
+            summaries: &parts.summaries,
+        };
+        let budget = WindowBudget { turns: turns.size, tokens: tokens.size, anchor_percent: settings.anchor_percent };
+        let shown = policy::window(input, budget);
+
+        let verdict = |seq: u32| {
+            reasons.get(&seq).map(|a| Verdict {
+                seq,
+                rule: a.rule,
+                outcome: policy::Outcome::Verbatim,
+                retracted_by: a.retracted_by,
+                retracted_sentences: Vec::new(),
+                denied: Vec::new(),
+            })
+        };
+        let known: BTreeMap<u32, &Turn> = anchors.iter().map(|(_, t)| t).chain(&parts.tail).map(|t| (t.seq, t)).collect();
+        let wire = |seq: &u32| known.get(seq).map(|t| convert::wire_turn(&at.session, (*t).clone(), verdict(*seq).as_ref()));
+        let summaries: Vec<_> = shown.summaries.iter().map(|i| &parts.summaries[*i]).collect();
+        let shares = value_shares(&summaries);
+        let loaded = |seq: u32| anchors.iter().any(|(a, _)| a.seq == seq);
+        let not_loaded = parts.anchors.iter().map(|a| a.seq).filter(|seq| !loaded(*seq) && !shown.turns.contains(seq));
+        let mut anchors_left_out: Vec<u32> = shown.anchors_left_out.iter().copied().chain(not_loaded).collect();
+        anchors_left_out.sort_unstable();
+        Ok(pb::GetWindowResponse {
+            system: parts.system.filter(|_| shown.system).map(|t| convert::wire_turn(&at.session, t, None)),
+            summaries: summaries.iter().zip(shares).map(|(s, share)| convert::wire_summary(s, share)).collect(),
+            anchors: shown.anchors.iter().filter_map(wire).collect(),
+            anchor_reasons: shown.anchors.iter().filter_map(|seq| reasons.get(seq)).map(|a| convert::wire_anchor(a)).collect(),
+            turns: shown.turns.iter().filter_map(wire).collect(),
+            tokens: shown.tokens,
+            anchors_left_out,
+            turns_left_out: shown.turns_left_out,
+            last_seq: parts.head.last,
+            capped: turns.capped || tokens.capped,
+        })
+    }
+
+    async fn list(&self, request: Request<pb::ListTurnsRequest>) -> Result<pb::ListTurnsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
+        let user = at.call.owner.user_key();
+        let agent = at.call.owner.agent.as_ref().map_or("", |a| a.as_str());
+        let binding = ["ListTurns", &user, agent, at.session.as_str()];
+        let cursor = self.shared.page_tokens.open(&binding, &body.page_token)?;
+        let stale = || Fault::new(Reason::InvalidPageToken, "page_token: the session is not the one the list began with; start again without it");
+        // The cursor names the incarnation: a new session with the same id is another list.
+        let (incarnation, from) = match &cursor {
+            None => (None, 1),
+            Some(cursor) => {
+                let (incarnation, seq) = cursor.split_once(':').ok_or_else(stale)?;
+                (Some(incarnation.parse::<u64>().map_err(|_| stale())?), seq.parse().map_err(|_| stale())?)
+            }
+        };
+        let read = self.shared.store.turns(&at.key, at.call.now, from, from.saturating_add(page.size - 1)).await?;
+        let read = read.ok_or_else(|| not_found(&at.session))?;
+        at.visible(&read.head)?;
+        if incarnation.is_some_and(|i| i != read.head.incarnation) {
+            return Err(stale());
+        }
+        let next = read.turns.last().map_or(from, |t| t.seq + 1);
+        let next_page_token = if next <= read.head.last && !read.turns.is_empty() {
+            self.shared.page_tokens.mint(&binding, &format!("{}:{next}", read.head.incarnation))
+        } else {
+            String::new()
+        };
+        Ok(pb::ListTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts), next_page_token, capped: page.capped })
+    }
+
+    async fn get_turns(&self, request: Request<pb::GetTurnsRequest>) -> Result<pb::GetTurnsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        if body.from_seq == 0 {
+            return Err(Fault::field("from_seq", "turns are numbered from 1"));
+        }
+        if body.to_seq < body.from_seq || body.to_seq - body.from_seq >= limits::PAGE_MAX {
+            return Err(Fault::field("to_seq", format!("must be from_seq or later, at most {} turns", limits::PAGE_MAX)));
+        }
+        let read = self.shared.store.turns(&at.key, at.call.now, body.from_seq, body.to_seq).await?;
+        let read = read.ok_or_else(|| not_found(&at.session))?;
+        at.visible(&read.head)?;
+        let expected = body.to_seq.min(read.head.last);
+        if body.from_seq <= expected && read.turns.last().is_none_or(|t| t.seq < expected) {
+            return Err(Fault::limit("to_seq", limits::TURNS_ANSWER_BYTES, "bytes of text in one answer; ask for a smaller range"));
+        }
+        Ok(pb::GetTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts) })
+    }
+
+    async fn search(&self, request: Request<pb::SearchTurnsRequest>) -> Result<pb::SearchTurnsResponse, Fault> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id)?;
+        let session = if body.session_id.is_empty() { None } else { Some(convert::session_id(&body.session_id)?) };
+        let k = limits::page("k", body.k, limits::RECALL_K, limits::RECALL_K_MAX)?;
+        let query = Query {
+            user: UserTag::of(&call.owner),
+            agent: call.owner.agent,
+            session,
+            text: common::text("query", &body.query, limits::QUERY_CHARS)?,
+            k: k.size,
+        };
+        let settings = self.shared.settings.load_full();
+        let found = self.shared.searcher.search(&settings.recall, &settings.session, query).await?;
+        let hit = |hit: crate::search::Hit| {
+            let mut explain = BTreeMap::new();
+            if body.explain {
+                let parts = [
+                    ("cosine", hit.fused.raw.cosine),
+                    ("bm25", hit.fused.raw.bm25),
+                    ("dense_rank", hit.fused.ranks.dense.map(f64::from)),
+                    ("keyword_rank", hit.fused.ranks.keyword.map(f64::from)),
+                    ("fused", Some(hit.fused.fused)),
+                ];
+                explain.extend(parts.into_iter().filter_map(|(name, value)| value.map(|v| (name.to_owned(), v))));
+            }
+            let (turn, verdict) = hit.turn;
+            pb::TurnHit { turn: Some(convert::wire_turn(&hit.session, turn, verdict.as_ref())), score: hit.score, explain }
+        };
+        Ok(pb::SearchTurnsResponse {
+            hits: found.hits.into_iter().map(hit).collect(),
+            capped: k.capped || found.cut,
+            degraded: found.degraded,
+        })
+    }
+
+    async fn compress(&self, request: Request<pb::CompressSessionRequest>) -> Result<pb::CompressSessionResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let settings = self.settings();
+        let keep = limits::page("keep_turns", body.keep_turns, settings.keep_turns, limits::PAGE_MAX)?.size;
+        let request_key = request_key!("CompressSession", body);
+        if at.call.owner.agent.is_some() {
+            let state = self.shared.store.state(&at.key, at.call.now).await?;
+            state.map_or(Ok(()), |state| at.visible(&state.head))?;
+        }
+        let shared = Arc::clone(&self.shared);
+        detached_write(async move {
+            let request = request_key.map(|key| CompressRequest { key, encode: &|c| wire_compression(c).encode_to_vec() });
+            let answer = shared.compressor.run(&settings, &at.key, keep, request).await?;
+            let answer = match answer {
+                Answer::New(compression) => wire_compression(&compression),
+                Answer::Replay(bytes) => pb::CompressSessionResponse::decode(bytes.as_slice())
+                    .map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))?,
+            };
+            shared.compressor.coarsen(&settings, &at.key).await?;
+            Ok(answer)
+        })
+        .await
+    }
+
+    async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<pb::GetSessionResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let state = self.shared.store.state(&at.key, at.call.now).await?.ok_or_else(|| not_found(&at.session))?;
+        at.visible(&state.head)?;
+        let head = &state.head;
+        let (shape, rule) = match head.shape {
+            Some(shape) if head.declared => (shape, Finding::new("S1", shape.name(), "declared by the caller")),
+            known => {
+                let (now, finding) = self.shared.compressor.shape(&at.key, head.incarnation, head.last).await?;
+                match known {
+                    // What the last compression went by; the newest turns alone may look calmer.
+                    Some(shape) if shape < now => (shape, Finding::new("S1", shape.name(), "inferred from earlier turns of the session")),
+                    _ => (now, finding),
+                }
+            }
+        };
+        let all: Vec<_> = state.summaries.iter().collect();
+        let shares = value_shares(&all);
+        Ok(pb::GetSessionResponse {
+            session_id: at.session.as_str().to_owned(),
+            incarnation: head.incarnation,
+            shape: convert::wire_shape(shape).into(),
+            shape_rule: Some(common::wire_finding(&rule)),
+            last_seq: head.last,
+            bytes: head.bytes,
+            create_time: Some(common::wire_time(head.create_time)),
+            expire_time: Some(common::wire_time(head.expire_time)),
+            anchors: state.anchors.iter().map(convert::wire_anchor).collect(),
+            summaries: all.iter().zip(shares).map(|(s, share)| convert::wire_summary(s, share)).collect(),
+        })
+    }
+
+    async fn end(&self, request: Request<pb::EndSessionRequest>) -> Result<pb::EndSessionResponse, Fault> {
+        let body = request.get_ref();
+        let SessionCall { call, key, session: _ } = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let request_key = request_key!("EndSession", body);
+        let ended = self.shared.store.end(&key, call.owner.agent.as_ref(), call.now, request_key).await?;
+        self.shared.searcher.forget(&key);
+        Ok(pb::EndSessionResponse { end_time: Some(common::wire_time(ended.time)), turns: ended.turns, already_ended: ended.already })
+    }
+}
+
+fn wire_turns(session: &SessionId, turns: Vec<Turn>, verdicts: &[Verdict]) -> Vec<pb::Turn> {
+    let verdicts: BTreeMap<u32, &Verdict> = verdicts.iter().map(|v| (v.seq, v)).collect();
+    turns
+        .into_iter()
+        .map(|turn| {
+            let verdict = verdicts.get(&turn.seq).copied();
+            convert::wire_turn(session, turn, verdict)
+        })
+        .collect()
+}
+
+fn wire_compression(compression: &Compression) -> pb::CompressSessionResponse {
+    let summary = compression.summary.as_ref().filter(|s| !s.is_empty());
+    pb::CompressSessionResponse {
+        summary: summary.map(|s| convert::wire_summary(s, limits::WINDOW_VALUES)),
+        anchors: compression.anchors.iter().map(convert::wire_anchor).collect(),
+        verdicts: compression.verdicts.iter().map(convert::wire_verdict).collect(),
+    }
+}
+
+#[tonic::async_trait]
+impl SessionMemoryService for SessionService {
+    async fn append_turns(&self, request: Request<pb::AppendTurnsRequest>) -> Result<Response<pb::AppendTurnsResponse>, Status> {
+        reply(self.append(request).await)
+    }
+
+    async fn get_window(&self, request: Request<pb::GetWindowRequest>) -> Result<Response<pb::GetWindowResponse>, Status> {
+        reply(self.window(request).await)
+    }
+
+    async fn list_turns(&self, request: Request<pb::ListTurnsRequest>) -> Result<Response<pb::ListTurnsResponse>, Status> {
+        reply(self.list(request).await)
+    }
+
+    async fn get_turns(&self, request: Request<pb::GetTurnsRequest>) -> Result<Response<pb::GetTurnsResponse>, Status> {
+        reply(self.get_turns(request).await)
+    }
+
+    async fn search_turns(&self, request: Request<pb::SearchTurnsRequest>) -> Result<Response<pb::SearchTurnsResponse>, Status> {
+        reply(self.search(request).await)
+    }
+
+    async fn compress_session(&self, request: Request<pb::CompressSessionRequest>) -> Result<Response<pb::CompressSessionResponse>, Status> {
+        reply(self.compress(request).await)
+    }
+
+    async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<Response<pb::GetSessionResponse>, Status> {
+        reply(self.get_session(request).await)
+    }
+
+    async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Result<Response<pb::EndSessionResponse>, Status> {
+        reply(self.end(request).await)
+    }
+}
