@@ -62,8 +62,19 @@ impl Live {
         self.board.idle_deadline.since(self.saved_deadline) >= self.board.idle_micros / (2 * KEEP_SHARE)
     }
 
+    /// When a checkpoint taken now may be dropped.
     fn expire_time(&self) -> Timestamp {
-        self.board.idle_deadline.plus(self.board.idle_micros / KEEP_SHARE + 60 * SECOND)
+        self.board.idle_deadline.plus(self.kept_beyond())
+    }
+
+    /// The idle deadline that a checkpoint of this board was taken with.
+    fn idle_deadline_of(&self, snapshot: &Snapshot) -> Timestamp {
+        snapshot.expire_time.plus(-self.kept_beyond())
+    }
+
+    /// How long a checkpoint outlives the idle deadline it was taken with: for a touch that is not written yet.
+    const fn kept_beyond(&self) -> i64 {
+        self.board.idle_micros / KEEP_SHARE + 60 * SECOND
     }
 }
 
@@ -320,7 +331,7 @@ impl Boards {
             live.board.check_generation(write.generation)?;
             let change = decide(&live.board)?;
             let before = live.resident();
-            // A write adds at most its texts and one slot for each; what a shrinking board frees is counted below.
+            // Texts are admitted; slots, request ids and answers, bounded per board already, are counted below.
             let more = change.bytes_after().saturating_sub(live.board.bytes);
             self.admit(more, limit)?;
             live.board.apply(change, now);
@@ -483,31 +494,26 @@ impl Boards {
         self.shards.iter().flat_map(|shard| shard.lock().dirty.iter().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// What is due for a dirty task. It counts as clean from now on: give it back by [`Self::redo`] when it was not written.
-    pub fn take_due(&self, key: &TaskKey, now: Timestamp) -> Option<Due> {
+    /// What is due for a dirty task. It stays dirty until [`Self::saved`] or [`Self::end_saved`] says that the store has it:
+    /// a flush that is cancelled half-way forgets nothing.
+    pub fn due(&self, key: &TaskKey, now: Timestamp) -> Option<Due> {
         let mut shard = self.shard(key).lock();
-        if !shard.dirty.remove(key) {
+        if !shard.dirty.contains(key) {
             return None;
         }
-        match shard.entries.get(key)? {
-            Entry::Ended(tombstone) => Some(Due::End(tombstone.clone())),
-            Entry::Live(live) if live.superseded => None,
-            Entry::Live(live) => match snapshot(live, now) {
-                Ok(snapshot) => Some(Due::Board(Box::new(snapshot))),
-                Err(fault) => {
-                    tracing::error!(task_id = key.task.as_str(), reason = fault.reason.name(), "a board cannot be checkpointed");
-                    None
-                }
+        match shard.entries.get(key) {
+            Some(Entry::Ended(tombstone)) => return Some(Due::End(tombstone.clone())),
+            Some(Entry::Live(live)) if !live.superseded => match snapshot(live, now) {
+                Ok(snapshot) => return Some(Due::Board(Box::new(snapshot))),
+                Err(fault) => tracing::error!(task_id = key.task.as_str(), reason = fault.reason.name(), "a board cannot be checkpointed"),
             },
+            Some(Entry::Live(_)) | None => {}
         }
+        shard.dirty.remove(key);
+        None
     }
 
-    /// Marks a task dirty again.
-    pub fn redo(&self, key: &TaskKey) {
-        self.note(&mut self.shard(key).lock(), key);
-    }
-
-    /// Notes what became of a snapshot.
+    /// Notes what became of a snapshot. The task is clean if nothing has changed since.
     pub fn saved(&self, snapshot: &Snapshot, outcome: SaveOutcome) {
         let key = TaskKey::new(&snapshot.owner, &snapshot.task);
         let mut shard = self.shard(&key).lock();
@@ -516,11 +522,27 @@ impl Boards {
             return;
         }
         match outcome {
-            SaveOutcome::Saved => live.saved_deadline = snapshot.expire_time.plus(-(live.board.idle_micros / KEEP_SHARE + 60 * SECOND)),
+            SaveOutcome::Saved => {
+                live.saved_deadline = live.idle_deadline_of(snapshot);
+                let unchanged = live.board.version == snapshot.version && !live.touched_for_long();
+                if unchanged {
+                    shard.dirty.remove(&key);
+                }
+            }
             SaveOutcome::Superseded | SaveOutcome::Ended => {
                 live.superseded = true;
                 tracing::error!(task_id = key.task.as_str(), ?outcome, "another copy of the working role serves this task; this one stops");
+                shard.dirty.remove(&key);
             }
+        }
+    }
+
+    /// Notes that a tombstone is in the store.
+    pub fn end_saved(&self, tombstone: &Tombstone) {
+        let key = TaskKey::new(&tombstone.owner, &tombstone.task);
+        let mut shard = self.shard(&key).lock();
+        if matches!(shard.entries.get(&key), Some(Entry::Ended(ours)) if ours.end_time == tombstone.end_time) {
+            shard.dirty.remove(&key);
         }
     }
 

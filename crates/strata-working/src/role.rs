@@ -115,11 +115,6 @@ impl Shared {
             let _one_at_a_time = self.saving.lock().await;
             let outcome = self.flush_batch(store.as_ref(), batch).await;
             self.record(&outcome);
-            if outcome.is_err() {
-                for key in batch {
-                    self.boards.redo(key);
-                }
-            }
             outcome?;
         }
         Ok(())
@@ -128,10 +123,13 @@ impl Shared {
     async fn flush_batch(&self, store: &dyn CheckpointStore, batch: &[TaskKey]) -> Result<(), Fault> {
         let now = self.now();
         let mut snapshots: Vec<Snapshot> = Vec::new();
-        for due in batch.iter().filter_map(|key| self.boards.take_due(key, now)) {
+        for due in batch.iter().filter_map(|key| self.boards.due(key, now)) {
             match due {
                 Due::Board(snapshot) => snapshots.push(*snapshot),
-                Due::End(tombstone) => store.end(&tombstone).await?,
+                Due::End(tombstone) => {
+                    store.end(&tombstone).await?;
+                    self.boards.end_saved(&tombstone);
+                }
             }
         }
         if snapshots.is_empty() {

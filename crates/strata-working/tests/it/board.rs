@@ -362,6 +362,11 @@ async fn a20_every_line_about_a_task_carries_its_id_and_no_content() {
     for content in ["INV-4711", "118.50", "ACME", "IBAN", "付款"] {
         assert!(!text.contains(content), "{content} is logged");
     }
+    // The span of the call carries it too.
+    let calls = of_tasks.iter().filter(|line| line["fields"]["message"] == "a board was written");
+    let spans: Vec<_> = calls.flat_map(|line| line["spans"].as_array().cloned().unwrap_or_default()).collect();
+    assert!(spans.iter().any(|span| span["name"] == "rpc"));
+    assert!(spans.iter().all(|span| span["task_id"] == "task-4711"), "{spans:?}");
 }
 
 fn clock_in(bed: &Bed, seconds: i64) -> strata_core::Timestamp {
