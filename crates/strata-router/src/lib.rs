@@ -3,29 +3,50 @@
 //! switches. It keeps no state of its own but the ledger: any router can go on where another one stopped.
 //!
 //! ```text
-//!   gate      every public method: owner, mode, then the layer, over a signed channel
-//!   claims    who owns a key, over the ledger
+//!   gate      every public method: who, whose memory, which mode
+//!   proxy     the memory services: the gate, what the router adds, then the layer over a signed channel
+//!   owners    who owns a key, over the ledger
 //!   attest    whether a quote stands in the turn it names
 //!   promote   the saga and its recovery
 //!   assemble  the context
 //! ```
 
+mod assemble;
+mod attest;
+mod gate;
+mod layers;
 pub mod ledger;
 pub mod modes;
+mod owners;
+mod promote;
+mod proxy;
+mod service;
 
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use strata_api::admin::v1::admin_service_server::AdminServiceServer;
+use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::router::v1::router_service_server::RouterServiceServer;
+use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
+use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::Fault;
+use strata_core::limits::MESSAGE_BYTES;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Location;
-use strata_runtime::{Ports, RpcChannel};
+use strata_runtime::{Ports, RpcChannel, TaskGroup};
+use strata_text::slots::SlotMatcher;
 
+use crate::gate::Core;
+use crate::layers::Layers;
 use crate::ledger::{Ledger, embedded::EmbeddedLedger, redis::RedisLedger};
 use crate::modes::SharedModes;
+use crate::owners::Owners;
+use crate::proxy::Proxy;
+use crate::service::Service;
 
 /// Channels to the layers. Each signs its calls (`strata_runtime::signing::Signer::sign`).
 #[derive(Clone)]
@@ -45,6 +66,8 @@ pub enum LedgerConfig {
     Redis(RedisPool),
     /// In a SQLite file of its own: one router process only.
     Embedded(Location),
+    /// In a store made elsewhere: shared by routers of one process, or a test's own.
+    Store(Arc<dyn Ledger>),
 }
 
 /// What `AdminService.GetStatus` tells beside the state of the layers.
@@ -76,29 +99,60 @@ pub struct RouterDeps {
 }
 
 /// The router.
+#[derive(Debug)]
 pub struct RouterRole {
-    ledger: Arc<dyn Ledger>,
-    deps: RouterDeps,
+    core: Arc<Core>,
 }
+
+/// How often the recovery looks at the journal, and the ledger's backlog is tried.
+const RECOVERY: Duration = Duration::from_millis(1_000);
+/// Rounds of the recovery between two sweeps of the ledger.
+const SWEEP_ROUNDS: u32 = 60;
 
 impl RouterRole {
     /// Opens the ledger and starts the recovery of open promotions. Neither the layers nor Redis need to be up.
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE` when the embedded ledger cannot be opened.
+    /// `STORE_UNAVAILABLE` when the embedded ledger cannot be opened; `INVALID_FIELD` when a pattern of the registry is no
+    /// regular expression.
     #[expect(clippy::unused_async, reason = "the contract of every role")]
     pub async fn build(deps: RouterDeps) -> Result<Self, Fault> {
         let ledger: Arc<dyn Ledger> = match &deps.ledger {
             LedgerConfig::Redis(pool) => Arc::new(RedisLedger::new(pool.clone())),
             LedgerConfig::Embedded(location) => Arc::new(EmbeddedLedger::open(location)?),
+            LedgerConfig::Store(store) => Arc::clone(store),
         };
-        Ok(Self { ledger, deps })
+        let slots = SlotMatcher::new(&deps.registry).map_err(|problem| Fault::field("registry", problem.to_string()))?;
+        let core = Arc::new(Core {
+            owners: Owners::new(Arc::clone(&ledger), Arc::clone(&deps.ports.clock)),
+            ledger,
+            layers: Layers::new(&deps.channels),
+            slots,
+            ports: deps.ports,
+            settings: deps.settings,
+            registry: deps.registry,
+            modes: deps.modes,
+            about: deps.about,
+            tasks: TaskGroup::new(),
+        });
+        core.tasks.spawn("router recovery", recovery(Arc::clone(&core)));
+        Ok(Self { core })
     }
 
     /// The public services: the three memory services, the router's own, administration.
     #[must_use]
     pub fn routes(&self) -> tonic::service::Routes {
-        tonic::service::Routes::default()
+        macro_rules! bounded {
+            ($server:ident, $service:expr) => {
+                $server::new($service).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES)
+            };
+        }
+        let (proxy, service) = (Proxy(Arc::clone(&self.core)), Service(Arc::clone(&self.core)));
+        tonic::service::Routes::new(bounded!(WorkingMemoryServiceServer, proxy.clone()))
+            .add_service(bounded!(SessionMemoryServiceServer, proxy.clone()))
+            .add_service(bounded!(LongTermMemoryServiceServer, proxy))
+            .add_service(bounded!(RouterServiceServer, service.clone()))
+            .add_service(bounded!(AdminServiceServer, service))
     }
 
     /// Whether the ledger answers.
@@ -106,12 +160,45 @@ impl RouterRole {
     /// # Errors
     /// `STORE_UNAVAILABLE`: claims of sessions are refused meanwhile, all else goes on (rule P4).
     pub async fn status(&self) -> Result<(), Fault> {
-        self.ledger.ping().await
+        self.core.ledger.ping().await
+    }
+
+    /// Looks at the open promotions and at what waits for the ledger once, as the recovery does every second: for the start
+    /// after a crash, and for tests.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    pub async fn recover(&self) -> Result<(), Fault> {
+        self.core.owners.flush().await?;
+        self.core.recover().await
     }
 
     /// Stops the recovery and waits for what must finish, at most `deadline`.
-    pub async fn shutdown(&self, _deadline: Duration) {
-        let _ = &self.deps;
-        self.ledger.close().await;
+    pub async fn shutdown(&self, deadline: Duration) {
+        self.core.tasks.shutdown(deadline).await;
+        self.core.ledger.close().await;
+    }
+}
+
+/// Finishes what other routers, or this one before a crash, left open.
+async fn recovery(core: Arc<Core>) {
+    let token = core.tasks.token().clone();
+    let mut round = 0_u32;
+    loop {
+        let work = async {
+            core.owners.flush().await?;
+            core.recover().await?;
+            if round.is_multiple_of(SWEEP_ROUNDS) {
+                core.ledger.sweep(core.ports.clock.now()).await?;
+            }
+            Ok::<(), Fault>(())
+        };
+        if let Err(fault) = work.await {
+            tracing::debug!(%fault, "the recovery waits for the ledger");
+        }
+        round = round.wrapping_add(1);
+        if tokio::time::timeout(RECOVERY, token.cancelled()).await.is_ok() {
+            return;
+        }
     }
 }

@@ -1,1 +1,235 @@
-//! (being written)
+//! The router's own messages.
+
+use super::common;
+use crate::common::v1 as common_pb;
+use crate::longterm::v1 as longterm_pb;
+use crate::router::v1 as pb;
+use strata_core::policy::authz::Layer;
+use strata_core::policy::context::{Context, Placed};
+use strata_core::policy::ownership::{Claim, Mark, writer};
+use strata_core::policy::promotion::{JournalFinding, Origin, Promotion, State};
+use strata_core::record::Kind;
+use strata_core::{FactKey, Fault, SessionId, TaskId, limits};
+
+/// Smallest window of a model in tokens: less holds no question.
+pub const WINDOW_MIN: u32 = 256;
+/// Largest window of a model in tokens.
+pub const WINDOW_MAX: u32 = 2_000_000;
+/// Window when none is given.
+pub const WINDOW: u32 = 8_000;
+
+/// What a Promote asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Promote {
+    /// UUID of the caller.
+    pub promotion_id: String,
+    /// What is promoted.
+    pub origin: Origin,
+    /// Kind it becomes.
+    pub kind: Kind,
+}
+
+/// Checks a Promote.
+///
+/// # Errors
+/// `INVALID_FIELD` naming the field.
+pub fn promote(request: &pb::PromoteRequest) -> Result<Promote, Fault> {
+    let promotion_id = uuid::Uuid::parse_str(&request.promotion_id).map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?.to_string();
+    let origin = match request.source.as_ref().and_then(|source| source.kind.as_ref()) {
+        None => return Err(Fault::field("source", "is required: task_fact or turn_quote")),
+        Some(pb::promotion_source::Kind::TaskFact(fact)) => Origin::TaskFact {
+            task_id: TaskId::new(fact.task_id.as_str())?.as_str().to_owned(),
+            key: FactKey::new(fact.key.as_str())?.as_str().to_owned(),
+        },
+        Some(pb::promotion_source::Kind::TurnQuote(quote)) => {
+            if quote.seq == 0 {
+                return Err(Fault::field("source.turn_quote.seq", "is a turn number, from 1"));
+            }
+            Origin::TurnQuote {
+                session_id: SessionId::new(quote.session_id.as_str())?.as_str().to_owned(),
+                seq: quote.seq,
+                quote: common::text("source.turn_quote.quote", &quote.quote, limits::QUOTE_CHARS)?,
+            }
+        }
+    };
+    let statement = request.statement.as_ref().ok_or_else(|| Fault::field("statement", "is required"))?;
+    common::text("statement.content", &statement.content, limits::CONTENT_CHARS)?;
+    let kind = kind("statement.kind", statement.kind)?;
+    Ok(Promote { promotion_id, origin, kind })
+}
+
+/// A kind on the wire.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `field`.
+pub fn kind(field: &str, raw: i32) -> Result<Kind, Fault> {
+    common::enumeration(field, raw, |wire: longterm_pb::Kind| match wire {
+        longterm_pb::Kind::Unspecified => None,
+        longterm_pb::Kind::Fact => Some(Kind::Fact),
+        longterm_pb::Kind::Preference => Some(Kind::Preference),
+        longterm_pb::Kind::Constraint => Some(Kind::Constraint),
+        longterm_pb::Kind::Goal => Some(Kind::Goal),
+        longterm_pb::Kind::Event => Some(Kind::Event),
+        longterm_pb::Kind::Experience => Some(Kind::Experience),
+        longterm_pb::Kind::Assumption => Some(Kind::Assumption),
+        longterm_pb::Kind::ModelSuggestion => Some(Kind::ModelSuggestion),
+        longterm_pb::Kind::Summary => Some(Kind::Summary),
+    })
+}
+
+/// The window of an AssembleContext.
+///
+/// # Errors
+/// `INVALID_FIELD` outside its bounds.
+pub fn window(asked: i32) -> Result<u32, Fault> {
+    match u32::try_from(asked) {
+        Ok(0) => Ok(WINDOW),
+        Ok(window) if (WINDOW_MIN..=WINDOW_MAX).contains(&window) => Ok(window),
+        Ok(_) | Err(_) => Err(Fault::field("window_tokens", format!("must be 0 or lie between {WINDOW_MIN} and {WINDOW_MAX}"))),
+    }
+}
+
+/// Wire form of a state.
+#[must_use]
+pub const fn wire_state(state: State) -> pb::PromotionState {
+    match state {
+        State::Prepared => pb::PromotionState::Prepared,
+        State::Applied => pb::PromotionState::Applied,
+        State::Committed => pb::PromotionState::Committed,
+        State::Refused => pb::PromotionState::Refused,
+        State::Queued => pb::PromotionState::Queued,
+        State::NeedsConsent => pb::PromotionState::NeedsConsent,
+        State::Aborted => pb::PromotionState::Aborted,
+        State::InDoubt => pb::PromotionState::InDoubt,
+        State::Deferred => pb::PromotionState::Deferred,
+        State::Expired => pb::PromotionState::Expired,
+    }
+}
+
+/// Wire form of a journal's finding.
+#[must_use]
+pub fn wire_journal_finding(finding: &JournalFinding) -> common_pb::Finding {
+    common_pb::Finding { rule: finding.rule.clone(), outcome: finding.outcome.clone(), because: finding.because.clone() }
+}
+
+/// A finding of a layer as the journal keeps it.
+#[must_use]
+pub fn journal_finding(finding: &common_pb::Finding) -> JournalFinding {
+    JournalFinding { rule: finding.rule.clone(), outcome: finding.outcome.clone(), because: finding.because.clone() }
+}
+
+/// Wire form of a promotion.
+#[must_use]
+pub fn wire_promotion(promotion: &Promotion) -> pb::Promotion {
+    pb::Promotion {
+        promotion_id: promotion.promotion_id.clone(),
+        state: wire_state(promotion.state).into(),
+        findings: promotion.findings.iter().map(wire_journal_finding).collect(),
+        memory_id: promotion.memory_id.clone().unwrap_or_default(),
+        superseded: promotion.superseded.clone().unwrap_or_default(),
+        consent_challenge: promotion.consent_challenge.clone().unwrap_or_default(),
+        create_time: Some(common::wire_time(promotion.create_time)),
+        update_time: Some(common::wire_time(promotion.update_time)),
+        deadline: Some(common::wire_time(promotion.deadline)),
+    }
+}
+
+/// Wire form of a claim.
+#[must_use]
+pub fn wire_claim(claim: &Claim) -> pb::Claim {
+    pb::Claim {
+        level: common::wire_level(claim.place.level).into(),
+        layer: writer(claim.place.level).name().to_owned(),
+        scope_id: claim.place.id.clone(),
+        epoch: claim.epoch,
+        state: claim.state.name().to_owned(),
+    }
+}
+
+/// Wire form of an outer owner.
+#[must_use]
+pub fn wire_mark(mark: &Mark) -> pb::Claim {
+    pb::Claim {
+        level: common::wire_level(mark.place.level).into(),
+        layer: writer(mark.place.level).name().to_owned(),
+        scope_id: String::new(),
+        epoch: mark.epoch,
+        state: "OWNED".to_owned(),
+    }
+}
+
+fn wire_item(item: &Placed) -> pb::ContextItem {
+    pb::ContextItem { id: item.id.clone(), layer: item.layer.to_owned(), label: item.label.clone(), score: item.score, text: item.text.clone() }
+}
+
+/// Wire form of a context; layers, questions and the recall id are the caller's.
+#[must_use]
+pub fn wire_context(context: &Context) -> pb::AssembleContextResponse {
+    let block = |shown: &strata_core::policy::context::Shown| pb::ContextBlock {
+        name: shown.block.name().to_owned(),
+        text: shown.text.clone(),
+        tokens: shown.tokens,
+        items: shown.items.iter().map(wire_item).collect(),
+    };
+    pb::AssembleContextResponse {
+        blocks: context.blocks.iter().map(block).collect(),
+        text: context.text.clone(),
+        tokens: context.tokens,
+        left_out: context
+            .left_out
+            .iter()
+            .map(|(id, finding)| pb::LeftOut { id: id.clone(), reason: Some(common::wire_finding(finding)) })
+            .collect(),
+        budget: context.shares.iter().map(|share| pb::BudgetLine { name: share.name.to_owned(), tokens: share.tokens, used: share.used }).collect(),
+        tag: context.tag.clone(),
+        ..pb::AssembleContextResponse::default()
+    }
+}
+
+/// Status of a layer in an answer that spans several.
+#[must_use]
+pub fn layer_status(layer: Layer, state: common_pb::LayerState, detail: impl Into<String>) -> common_pb::LayerStatus {
+    common_pb::LayerStatus { layer: layer.name().to_owned(), state: state.into(), detail: detail.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_and_kind_has_a_wire_form() {
+        for state in State::ALL {
+            assert_eq!(wire_state(*state).as_str_name(), format!("PROMOTION_STATE_{}", state.name()));
+        }
+        for kind in Kind::ALL {
+            let raw = longterm_pb::Kind::from_str_name(&format!("KIND_{}", kind.name())).expect("on the wire");
+            assert_eq!(super::kind("k", raw.into()), Ok(*kind));
+        }
+        assert!(super::kind("k", 0).is_err() && super::kind("k", 99).is_err());
+    }
+
+    #[test]
+    fn a_promote_names_its_bad_field() {
+        let good = pb::PromoteRequest {
+            promotion_id: uuid::Uuid::nil().to_string(),
+            source: Some(pb::PromotionSource {
+                kind: Some(pb::promotion_source::Kind::TurnQuote(pb::TurnQuote { session_id: "s".into(), seq: 1, quote: "以后都用中文".into() })),
+            }),
+            statement: Some(longterm_pb::Statement { kind: longterm_pb::Kind::Preference.into(), content: "用户要求以后都用中文回复".into(), ..Default::default() }),
+            ..Default::default()
+        };
+        assert_eq!(promote(&good).expect("good").kind, Kind::Preference);
+        let field = |edit: &dyn Fn(&mut pb::PromoteRequest)| {
+            let mut bad = good.clone();
+            edit(&mut bad);
+            promote(&bad).expect_err("refused").fields[0].field.clone()
+        };
+        assert_eq!(field(&|r| r.promotion_id = "x".into()), "promotion_id");
+        assert_eq!(field(&|r| r.source = None), "source");
+        assert_eq!(field(&|r| r.statement = None), "statement");
+        assert_eq!(field(&|r| r.statement.as_mut().expect("set").kind = 0), "statement.kind");
+        assert_eq!(field(&|r| r.statement.as_mut().expect("set").content = " ".into()), "statement.content");
+        assert_eq!([window(0), window(256)].map(|w| w.expect("in bounds")), [WINDOW, 256]);
+        assert!(window(-1).is_err() && window(255).is_err() && window(2_000_001).is_err());
+    }
+}

@@ -889,7 +889,7 @@ mod tests {
         let material = Material {
             board: (0..6).map(|n| item(Block::Board, &format!("fact:b{n}"), &text(sizes[n]))).collect(),
             residents: (0..3).map(|n| item(Block::Constraints, &format!("r{n}"), &text(60 + n))).collect(),
-            recalled: (0..20).map(|n| item(Block::Facts, &format!("m{n}"), &text(sizes[n + 6] * 4))).collect(),
+            recalled: (0..20).map(|n| item(Block::Facts, &format!("m{n}"), &text(sizes[n + 6] * if n % 5 == 0 { 4 } else { 1 }))).collect(),
             anchors: (0..3).map(|n| turn(n + 1, "USER", &text(sizes[n as usize + 30]))).collect(),
             turns: (0..12).map(|n| vec![turn(n + 10, "USER", &text(sizes[n as usize + 33]))]).collect(),
             summaries: vec![Item { text: (0..8).map(|n| text(sizes[n + 48] / 4)).collect(), ..turn(4, "SUMMARY", "") }],

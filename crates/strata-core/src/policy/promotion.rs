@@ -138,6 +138,8 @@ pub struct Promotion {
     pub state: State,
     /// How far the source is.
     pub hold: Hold,
+    /// Epoch the seal was asked for with; a settle is compared with it.
+    pub seal_epoch: Option<u64>,
     /// The seal, once the source answered.
     pub seal: Option<Seal>,
     /// What was decided so far, as rule, outcome and sentence.
@@ -189,6 +191,7 @@ impl Promotion {
             digest,
             state: State::Prepared,
             hold,
+            seal_epoch: None,
             seal: None,
             findings: Vec::new(),
             memory_id: None,
@@ -239,13 +242,16 @@ pub struct AtTarget {
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The target cannot be reached or is switched off, and nothing was sent to it (rule P6).
+    /// The target cannot be reached or is switched off, and certainly nothing was written there (rule P6).
     TargetOff {
         /// Why.
         because: JournalFinding,
     },
     /// A seal is about to be asked for: journalled first, so that a crash undoes it.
-    Sealing,
+    Sealing {
+        /// Epoch it is asked for with.
+        epoch: u64,
+    },
     /// The source sealed the fact.
     Sealed(Seal),
     /// The source has no such fact, or refuses: nothing is sealed.
@@ -327,12 +333,18 @@ pub fn step(entry: &Promotion, event: Event, now: Timestamp) -> Result<(Promotio
             .with("state", entry.state.name()))
     };
     match (entry.state, event) {
-        (State::Prepared, Event::TargetOff { because }) if entry.seal.is_none() => {
+        (State::Prepared, Event::TargetOff { because }) => {
             next.state = State::Deferred;
             next.findings = vec![because];
         }
-        (State::Prepared, Event::Sealing) if entry.hold == Hold::None => next.hold = Hold::Sealed,
-        (State::Prepared, Event::Sealed(seal)) if entry.hold == Hold::Sealed => next.seal = Some(seal),
+        (State::Prepared, Event::Sealing { epoch }) if entry.hold == Hold::None => {
+            next.hold = Hold::Sealed;
+            next.seal_epoch = Some(epoch);
+        }
+        (State::Prepared, Event::Sealed(seal)) if entry.hold == Hold::Sealed => {
+            next.seal_epoch = Some(seal.epoch);
+            next.seal = Some(seal);
+        }
         (State::Prepared, Event::SourceRefused { because }) => {
             next.state = State::Refused;
             next.hold = Hold::Settled;
@@ -382,6 +394,9 @@ pub fn step(entry: &Promotion, event: Event, now: Timestamp) -> Result<(Promotio
         (State::Deferred | State::Queued, Event::Offered) if entry.hold != Hold::Sealed => {
             next.state = State::Prepared;
             next.hold = if entry.origin.is_sealed() { Hold::None } else { Hold::Settled };
+            // Sealed anew, with the value that stands then.
+            next.seal = None;
+            next.seal_epoch = None;
             next.deadline = now.plus(PROMOTION_SECONDS * SECOND);
             next.findings = Vec::new();
         }
@@ -477,7 +492,7 @@ mod tests {
     fn events() -> Vec<Event> {
         vec![
             Event::TargetOff { because: finding() },
-            Event::Sealing,
+            Event::Sealing { epoch: 5 },
             Event::Sealed(seal()),
             Event::SourceRefused { because: finding() },
             Event::Applied(AtTarget::default()),
@@ -533,7 +548,7 @@ mod tests {
     fn a_task_fact_is_probed_sealed_applied_and_committed() {
         let entry = fact();
         assert_eq!(due(&entry, NOW), [Action::Probe]);
-        let (entry, actions) = step(&entry, Event::Sealing, NOW).expect("allowed");
+        let (entry, actions) = step(&entry, Event::Sealing { epoch: 5 }, NOW).expect("allowed");
         assert_eq!(actions, [Action::Seal]);
         let (entry, actions) = step(&entry, Event::Sealed(seal()), NOW).expect("allowed");
         assert_eq!(actions, [Action::Apply]);
@@ -551,7 +566,7 @@ mod tests {
             (Event::Refused { findings: vec![finding()] }, State::Refused),
             (Event::AbortWritten, State::Aborted),
         ] {
-            let (entry, actions) = after(&fact(), vec![Event::Sealing, Event::Sealed(seal()), event]);
+            let (entry, actions) = after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal()), event]);
             assert_eq!((entry.state, actions, entry.is_open()), (state, vec![Action::Undo], true));
             let (entry, actions) = after(&entry, vec![Event::Settled]);
             assert_eq!((actions.is_empty(), entry.is_open()), (true, false));
@@ -567,14 +582,14 @@ mod tests {
 
     #[test]
     fn after_the_deadline_it_is_aborted_never_applied() {
-        for entry in [fact(), quote(), after(&fact(), vec![Event::Sealing]).0, after(&fact(), vec![Event::Sealing, Event::Sealed(seal())]).0] {
+        for entry in [fact(), quote(), after(&fact(), vec![Event::Sealing { epoch: 5 }]).0, after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal())]).0] {
             assert_eq!(due(&entry, entry.deadline), [Action::Abort]);
         }
     }
 
     #[test]
     fn a_silent_target_leaves_it_in_doubt_and_the_source_free() {
-        let (entry, _) = after(&fact(), vec![Event::Sealing, Event::Sealed(seal())]);
+        let (entry, _) = after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal())]);
         assert!(step(&entry, Event::TargetSilent, entry.deadline).is_err(), "not before deadline + 2 x skew");
         let (entry, actions) = step(&entry, Event::TargetSilent, entry.doubt_at()).expect("allowed");
         assert_eq!((entry.state, actions), (State::InDoubt, vec![Action::Undo, Action::Abort]));
@@ -594,6 +609,11 @@ mod tests {
         let (entry, actions) = step(&entry, Event::Offered, later).expect("allowed");
         assert_eq!((entry.state, actions), (State::Prepared, vec![Action::Probe]));
         assert_eq!(entry.deadline, later.plus(PROMOTION_SECONDS * SECOND));
+        // Switched off between seal and apply: unsealed first, and the old seal is not used again.
+        let (entry, actions) = after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal()), Event::TargetOff { because: finding() }]);
+        assert_eq!((entry.state, actions), (State::Deferred, vec![Action::Undo]));
+        let (entry, _) = after(&entry, vec![Event::Settled, Event::Offered]);
+        assert_eq!((entry.seal, entry.seal_epoch, entry.hold), (None, None, Hold::None));
     }
 
     #[test]

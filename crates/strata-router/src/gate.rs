@@ -1,0 +1,140 @@
+//! What every public call passes before anything else: who asks, whose memory it is, whether the mode of the layer
+//! allows it. A handler gets a [`Call`] from [`Core::admit`] or nothing, so no method can miss it.
+
+use crate::layers::{Layers, reading, signed};
+use crate::modes::{self, Passage, SharedModes};
+use crate::owners::Owners;
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use strata_api::convert::common;
+use strata_api::error::status;
+use strata_core::id::Level;
+use strata_core::policy::authz::{self, Layer, Method, Principal};
+use strata_core::policy::ownership::next_epoch;
+use strata_core::policy::registry::Registry;
+use strata_core::policy::settings::PolicySettings;
+use strata_core::{Fault, Owner, Reason};
+use strata_runtime::{Ports, TaskGroup};
+use tonic::{Request, Status};
+
+/// A request that names whose memory it is about.
+pub(crate) trait Owned {
+    fn user_id(&self) -> &str;
+    fn agent_id(&self) -> &str;
+    fn set_user_id(&mut self, user_id: String);
+}
+
+macro_rules! owned {
+    ($($package:ident: $($request:ident),*;)*) => { $( $(
+        impl Owned for strata_api::$package::v1::$request {
+            fn user_id(&self) -> &str { &self.user_id }
+            fn agent_id(&self) -> &str { &self.agent_id }
+            fn set_user_id(&mut self, user_id: String) { self.user_id = user_id; }
+        }
+    )* )* };
+}
+
+owned! {
+    working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest;
+    session: AppendTurnsRequest, GetWindowRequest, ListTurnsRequest, GetTurnsRequest, SearchTurnsRequest, CompressSessionRequest,
+        GetSessionRequest, EndSessionRequest;
+    longterm: RememberRequest, ProposeRequest, ListCandidatesRequest, ConfirmCandidateRequest, RejectCandidateRequest, RecallRequest,
+        GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest;
+    router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest;
+}
+
+impl Owned for strata_api::router::v1::GetPromotionRequest {
+    fn user_id(&self) -> &str {
+        &self.user_id
+    }
+    fn agent_id(&self) -> &str {
+        ""
+    }
+    fn set_user_id(&mut self, user_id: String) {
+        self.user_id = user_id;
+    }
+}
+
+/// A call that passed the gate.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) principal: Principal,
+    pub(crate) owner: Owner,
+    pub(crate) method: &'static Method,
+    pub(crate) passage: Passage,
+}
+
+/// What all services of the router share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) ports: Ports,
+    pub(crate) settings: Arc<ArcSwap<PolicySettings>>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) slots: strata_text::slots::SlotMatcher,
+    pub(crate) layers: Layers,
+    pub(crate) owners: Owners,
+    pub(crate) ledger: Arc<dyn crate::ledger::Ledger>,
+    pub(crate) modes: SharedModes,
+    pub(crate) about: crate::About,
+    pub(crate) tasks: TaskGroup,
+}
+
+/// The caller, from the listener's authentication.
+fn principal_of<T>(request: &Request<T>) -> Result<Principal, Fault> {
+    let principal = request.extensions().get::<Principal>().cloned();
+    principal.ok_or_else(|| Fault::new(Reason::Unauthenticated, "the call is not authenticated"))
+}
+
+impl Core {
+    /// Checks a call (rules W2, D1; cases C033, C034), and returns its message with the user filled in.
+    pub(crate) fn admit<R: Owned>(&self, path: &str, request: Request<R>) -> Result<(Call, R), Status> {
+        let check = || {
+            let principal = principal_of(&request)?;
+            let method = authz::allow(&principal, path)?;
+            let body = request.get_ref();
+            let owner = common::owner(&principal, body.user_id(), body.agent_id())?;
+            let passage = modes::check(&self.modes.load(), method)?;
+            Ok(Call { principal, owner, method, passage })
+        };
+        let call = check().map_err(status)?;
+        let mut body = request.into_inner();
+        body.set_user_id(call.owner.user.as_str().to_owned());
+        Ok((call, body))
+    }
+
+    /// Checks a call that is about no user.
+    pub(crate) fn admit_operator<R>(&self, path: &str, request: &Request<R>) -> Result<Principal, Status> {
+        let principal = principal_of(request).map_err(status)?;
+        authz::allow(&principal, path).map_err(status)?;
+        Ok(principal)
+    }
+
+    /// The message for the layer: for a write with its level and a fresh epoch (rule P10).
+    pub(crate) fn outgoing<R>(&self, call: &Call, body: R) -> Request<R> {
+        let identity = reading(&call.principal, &call.owner);
+        signed(
+            body,
+            if call.method.writes() { identity.writing(level_of(call.method.layer, &call.owner), self.fresh_epoch()) } else { identity },
+        )
+    }
+
+    /// An epoch for a write that claims nothing: the server's clock.
+    pub(crate) fn fresh_epoch(&self) -> u64 {
+        next_epoch(0, self.ports.clock.now())
+    }
+}
+
+/// The level at which a layer writes for an owner.
+pub(crate) const fn level_of(layer: Layer, owner: &Owner) -> Level {
+    match layer {
+        Layer::Working => Level::Task,
+        Layer::Session => Level::Session,
+        Layer::Longterm | Layer::Router => {
+            if owner.agent.is_some() {
+                Level::Agent
+            } else {
+                Level::User
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Typed clients of the layers, and what a call to them carries.
+
+use crate::LayerChannels;
+use strata_api::admin::v1::admin_service_client::AdminServiceClient;
+use strata_api::internal::v1::participant_service_client::ParticipantServiceClient;
+use strata_api::internal::v1::target_service_client::TargetServiceClient;
+use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
+use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
+use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
+use strata_core::limits::MESSAGE_BYTES;
+use strata_core::{Owner, policy::authz::Principal};
+use strata_runtime::{CallIdentity, RpcChannel};
+use tonic::{Request, Response, Status};
+
+/// Clients of all layers.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers {
+    pub(crate) working: WorkingMemoryServiceClient<RpcChannel>,
+    pub(crate) participant: ParticipantServiceClient<RpcChannel>,
+    pub(crate) session: SessionMemoryServiceClient<RpcChannel>,
+    pub(crate) longterm: LongTermMemoryServiceClient<RpcChannel>,
+    pub(crate) target: TargetServiceClient<RpcChannel>,
+    pub(crate) admin: AdminServiceClient<RpcChannel>,
+}
+
+macro_rules! client {
+    ($client:ident, $channel:expr) => {
+        $client::new($channel.clone()).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES)
+    };
+}
+
+impl Layers {
+    pub(crate) fn new(channels: &LayerChannels) -> Self {
+        Self {
+            working: client!(WorkingMemoryServiceClient, channels.working),
+            participant: client!(ParticipantServiceClient, channels.working),
+            session: client!(SessionMemoryServiceClient, channels.session),
+            longterm: client!(LongTermMemoryServiceClient, channels.longterm),
+            target: client!(TargetServiceClient, channels.longterm),
+            admin: client!(AdminServiceClient, channels.longterm),
+        }
+    }
+}
+
+/// A read on behalf of a caller.
+pub(crate) fn reading(principal: &Principal, owner: &Owner) -> CallIdentity {
+    CallIdentity::new(principal.clone(), Some(owner.user.clone()))
+}
+
+/// A request that says on whose behalf it is made.
+pub(crate) fn signed<T>(body: T, identity: CallIdentity) -> Request<T> {
+    let mut request = Request::new(body);
+    request.extensions_mut().insert(identity);
+    request
+}
+
+/// A layer's answer as ours: the message alone, and errors with their details, without the layer's transport headers.
+pub(crate) fn relayed<T>(answer: Result<Response<T>, Status>) -> Result<Response<T>, Status> {
+    match answer {
+        Ok(response) => Ok(Response::new(response.into_inner())),
+        Err(status) => Err(Status::with_details(status.code(), status.message(), status.details().to_vec().into())),
+    }
+}
+
+/// A layer's answer as a fault, for the router's own steps.
+pub(crate) fn answer<T>(answer: Result<Response<T>, Status>) -> Result<T, strata_core::Fault> {
+    answer.map(Response::into_inner).map_err(|status| strata_api::error::fault(&status))
+}

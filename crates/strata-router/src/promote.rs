@@ -1,0 +1,542 @@
+//! The promotion channel (rules P5 to P9): drives `policy::promotion` over the journal. Every step is journalled before
+//! its actions are done and every action is idempotent, so any router finishes or undoes what another one began.
+
+use crate::attest::attest;
+use crate::gate::{Call, Core, level_of};
+use crate::layers::{answer, reading, signed};
+use crate::ledger::{JournalRow, OpenEntry};
+use crate::modes::{self, Passage};
+use crate::owners::is_down;
+use crate::proxy::{mark_of, seen_epoch};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use prost::Message as _;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use strata_api::convert::{common, router as convert};
+use strata_api::internal::v1 as internal;
+use strata_api::longterm::v1 as longterm;
+use strata_api::router::v1 as pb;
+use strata_core::id::Level;
+use strata_core::limits::JOURNAL_SECONDS;
+use strata_core::policy::authz::{self, Layer, Principal};
+use strata_core::policy::ownership::{Chain, Mark, next_epoch};
+use strata_core::policy::promotion::{Action, AtTarget, Event, JournalFinding, Origin, Promotion, Seal, State, admit, due, step};
+use strata_core::time::SECOND;
+use strata_core::{FactKey, Fault, Owner, Reason, TaskId, Timestamp};
+use strata_runtime::context::CallContext;
+
+/// Longest wait for one call of the saga.
+const STEP: Duration = Duration::from_millis(1_500);
+/// Pauses between attempts while a caller waits; the recovery goes on afterwards.
+const PAUSES_MS: [u64; 4] = [50, 100, 200, 400];
+/// Time that must be left of a caller's deadline for one more attempt.
+const ANSWER: Duration = Duration::from_millis(250);
+/// An open entry is left to the router that drives it for this long.
+const UNTOUCHED: i64 = 2 * SECOND;
+/// A deferred entry is offered again after this long.
+const OFFER_AGAIN: i64 = 5 * SECOND;
+/// Times a seal is asked for again above the board's epoch.
+const STALE_ATTEMPTS: u32 = 3;
+
+/// An entry of the journal with what is needed to act for its caller later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) promotion: Promotion,
+    principal: Principal,
+    pub(crate) owner: Owner,
+    /// The statement of the request, encoded.
+    statement: String,
+}
+
+impl Entry {
+    fn statement(&self) -> Result<longterm::Statement, Fault> {
+        let unreadable = || Fault::new(Reason::Internal, "the journal holds something unreadable");
+        let bytes = STANDARD_NO_PAD.decode(&self.statement).map_err(|_| unreadable())?;
+        longterm::Statement::decode(bytes.as_slice()).map_err(|_| unreadable())
+    }
+
+    fn user_id(&self) -> String {
+        self.owner.user.as_str().to_owned()
+    }
+
+    fn agent_id(&self) -> String {
+        self.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default()
+    }
+}
+
+fn finding(rule: &str, outcome: &str, because: impl Into<String>) -> JournalFinding {
+    JournalFinding { rule: rule.to_owned(), outcome: outcome.to_owned(), because: because.into() }
+}
+
+/// The rules of a refusal, or its reason.
+fn findings_of(fault: &Fault) -> Vec<JournalFinding> {
+    if fault.preconditions.is_empty() {
+        return vec![finding("P6", fault.reason.name(), fault.message.clone())];
+    }
+    fault.preconditions.iter().map(|p| finding(&p.rule, "REFUSED", p.description.clone())).collect()
+}
+
+/// What the target's answer means for the saga.
+fn event_of(owner: &Owner, result: longterm::WriteResult) -> Result<Event, Fault> {
+    let memory = result.memory.as_ref();
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let at = AtTarget {
+        findings: result.findings.iter().map(convert::journal_finding).collect(),
+        memory_id: memory.and_then(|memory| some(&memory.memory_id)),
+        superseded: some(&result.superseded),
+        owned: memory
+            .filter(|memory| !memory.key.is_empty() && mark_of(owner, memory.scope, memory.owner_epoch).is_some())
+            .map(|memory| (memory.key.clone(), memory.owner_epoch)),
+        consent_challenge: some(&result.consent_challenge),
+    };
+    let active = memory.is_some_and(|memory| memory.status == i32::from(longterm::Status::Active));
+    Ok(match longterm::Outcome::try_from(result.outcome).unwrap_or_default() {
+        longterm::Outcome::Active | longterm::Outcome::History => Event::Applied(at),
+        longterm::Outcome::EvidenceAdded if active => Event::Applied(at),
+        longterm::Outcome::EvidenceAdded | longterm::Outcome::Candidate | longterm::Outcome::Disputed => Event::Queued(at),
+        longterm::Outcome::NeedsConsent => Event::NeedsConsent(at),
+        longterm::Outcome::Unspecified => return Err(Fault::new(Reason::Internal, "the target answered without an outcome")),
+    })
+}
+
+impl Core {
+    /// Promotes, or shows the promotion of that id as it stands (rule P7).
+    ///
+    /// # Errors
+    /// `INVALID_FIELD`, `PROMOTION_REFUSED`, `NOT_FOUND`, `FACT_SEALED`, `REQUEST_ID_REUSED`; `STORE_UNAVAILABLE` when the
+    /// journal cannot take it.
+    pub(crate) async fn promote(self: &Arc<Self>, call: &Call, request: pb::PromoteRequest) -> Result<Promotion, Fault> {
+        let checked = convert::promote(&request)?;
+        let statement = request.statement.clone().unwrap_or_default();
+        let target = level_of(Layer::Longterm, &call.owner);
+        admit(checked.origin.level(), target, checked.kind)?;
+        let key = match &checked.origin {
+            Origin::TaskFact { key, .. } if statement.key.is_empty() => key,
+            Origin::TaskFact { .. } | Origin::TurnQuote { .. } => &statement.key,
+        };
+        self.check_layer_of(key)?;
+        let digest = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
+        if let Some(known) = self.journalled(&call.owner, &checked.promotion_id).await? {
+            if known.promotion.digest != digest {
+                return Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request"));
+            }
+            return Ok(if known.promotion.is_open() { self.drive_detached(known).await?.promotion } else { known.promotion });
+        }
+        self.check_source(call, &checked.origin).await?;
+        let promotion = Promotion::new(checked.promotion_id, checked.origin, target, digest.clone(), self.ports.clock.now());
+        let entry = Entry {
+            promotion,
+            principal: call.principal.clone(),
+            owner: call.owner.clone(),
+            statement: STANDARD_NO_PAD.encode(statement.encode_to_vec()),
+        };
+        if !self.write_entry(&entry, None).await? {
+            // Two copies of one request raced: the other one drives it.
+            let other = self.journalled(&call.owner, &entry.promotion.promotion_id).await?;
+            return match other {
+                Some(other) if other.promotion.digest == digest => Ok(other.promotion),
+                Some(_) | None => Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request")),
+            };
+        }
+        Ok(self.drive_detached(entry).await?.promotion)
+    }
+
+    /// The source is there: what is not is said before anything is journalled. A source that does not answer is found out
+    /// later.
+    async fn check_source(&self, call: &Call, origin: &Origin) -> Result<(), Fault> {
+        let Origin::TaskFact { task_id, key } = origin else { return Ok(()) };
+        let request = strata_api::working::v1::GetTaskRequest {
+            user_id: call.owner.user.as_str().to_owned(),
+            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            task_id: task_id.clone(),
+        };
+        let mut client = self.layers.working.clone();
+        let asked = client.get_task(signed(request, reading(&call.principal, &call.owner)));
+        match tokio::time::timeout(STEP, asked).await.map(answer) {
+            Ok(Ok(found)) => {
+                let fact = found.task.iter().flat_map(|task| &task.facts).find(|fact| fact.key == *key);
+                match fact {
+                    None => Err(Fault::not_found("fact", key.clone())),
+                    Some(fact) if fact.reference.is_some() => Err(Fault::new(
+                        Reason::PromotionRefused,
+                        "a reference to a long-term record is no fact of the task: it stands there already",
+                    )
+                    .rule("W11", key.clone(), "a reference is no claim")),
+                    Some(_) => Ok(()),
+                }
+            }
+            Ok(Err(fault)) if is_down(&fault) || fault.reason == Reason::Overloaded => Ok(()),
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The promotion of that id.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`; `STORE_UNAVAILABLE`.
+    pub(crate) async fn promotion(&self, owner: &Owner, promotion_id: &str) -> Result<Promotion, Fault> {
+        let promotion_id = uuid::Uuid::parse_str(promotion_id).map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?.to_string();
+        let entry = self.journalled(owner, &promotion_id).await?;
+        entry.map(|entry| entry.promotion).ok_or_else(|| Fault::not_found("promotion", promotion_id))
+    }
+
+    async fn journalled(&self, owner: &Owner, promotion_id: &str) -> Result<Option<Entry>, Fault> {
+        let row = self.ledger.journal_read(&owner.user_key(), promotion_id, self.ports.clock.now()).await?;
+        row.map(|row| decode(&row)).transpose()
+    }
+
+    async fn write_entry(&self, entry: &Entry, expected: Option<u64>) -> Result<bool, Fault> {
+        let now = self.ports.clock.now();
+        let text = serde_json::to_string(entry).map_err(|_| Fault::new(Reason::Internal, "a journal entry cannot be written"))?;
+        let row = JournalRow { revision: entry.promotion.revision, entry: text };
+        let keep_until = now.plus(JOURNAL_SECONDS * SECOND);
+        let promotion = &entry.promotion;
+        self.ledger
+            .journal_write(&entry.owner.user_key(), &promotion.promotion_id, expected, &row, promotion.is_open(), now, keep_until)
+            .await
+    }
+
+    /// Journals what happened. When another router was faster, its entry is answered: the step was not taken.
+    async fn advance(&self, entry: &Entry, event: Event) -> Result<Entry, Fault> {
+        let (promotion, _) = step(&entry.promotion, event, self.ports.clock.now())?;
+        let next = Entry { promotion, ..entry.clone() };
+        if self.write_entry(&next, Some(entry.promotion.revision)).await? {
+            return Ok(next);
+        }
+        let theirs = self.journalled(&entry.owner, &entry.promotion.promotion_id).await?;
+        theirs.ok_or_else(|| Fault::not_found("promotion", entry.promotion.promotion_id.clone()))
+    }
+
+    /// Drives an entry for a caller who waits, in a task of its own: a caller who goes away does not stop it half-way.
+    async fn drive_detached(self: &Arc<Self>, entry: Entry) -> Result<Entry, Fault> {
+        let core = Arc::clone(self);
+        strata_runtime::task::detached_write(async move {
+            let mut entry = core.drive(entry).await?;
+            for pause in PAUSES_MS.map(Duration::from_millis) {
+                let idle = due(&entry.promotion, core.ports.clock.now()).is_empty() || entry.promotion.state == State::InDoubt;
+                let time = CallContext::current().remaining().is_none_or(|left| left > pause + ANSWER);
+                if idle || !time {
+                    break;
+                }
+                strata_runtime::ports::pause(pause).await;
+                entry = core.drive(entry).await?;
+            }
+            Ok::<_, Fault>(entry)
+        })
+        .await
+    }
+
+    /// Does what is due until nothing is, or somebody does not answer.
+    pub(crate) async fn drive(&self, mut entry: Entry) -> Result<Entry, Fault> {
+        // Each round moves the entry on; the longest way has fewer moves than this.
+        for _ in 0..16 {
+            let mut moved = None;
+            for action in due(&entry.promotion, self.ports.clock.now()) {
+                if let Some(event) = self.act(&entry, action).await? {
+                    moved = Some(self.advance(&entry, event).await?);
+                    break;
+                }
+            }
+            match moved {
+                Some(next) => entry = next,
+                None => return Ok(entry),
+            }
+        }
+        Ok(entry)
+    }
+
+    /// Does one action; `None` when it has to be tried again later.
+    async fn act(&self, entry: &Entry, action: Action) -> Result<Option<Event>, Fault> {
+        match action {
+            Action::Probe => self.probe_and_seal_claim(entry).await,
+            Action::Seal => self.seal_source(entry).await,
+            Action::Apply => self.apply(entry).await,
+            Action::Abort => self.abort(entry).await,
+            Action::Commit => self.commit(entry).await,
+            Action::Undo => self.undo(entry).await,
+        }
+    }
+
+    /// Why the target's mode does not take promotions now.
+    fn switched_off(&self) -> Option<JournalFinding> {
+        let method = authz::METHODS.iter().find(|method| method.access == authz::Access::Promote)?;
+        match modes::check(&self.modes.load(), method) {
+            Ok(Passage::Defer) => Some(finding("D1", "DEFERRED", "writes of long-term memory are switched off; offered again when they are on")),
+            Ok(Passage::Serve | Passage::Empty) | Err(_) => None,
+        }
+    }
+
+    async fn probe_and_seal_claim(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        if let Some(because) = self.switched_off() {
+            return Ok(Some(Event::TargetOff { because }));
+        }
+        let request = internal::GetOwnersRequest { user_id: entry.user_id(), agent_id: entry.agent_id(), keys: Vec::new() };
+        let mut client = self.layers.target.clone();
+        let asked = client.get_owners(signed(request, reading(&entry.principal, &entry.owner)));
+        match tokio::time::timeout(STEP, asked).await.map(answer) {
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) if is_down(&fault) || fault.reason.retry_safe() => return Ok(Some(Event::TargetOff { because: target_down() })),
+            // It answered: whatever it thinks of the question, it is up.
+            Ok(Err(_)) => {}
+            Err(_) => return Ok(Some(Event::TargetOff { because: target_down() })),
+        }
+        Ok(Some(Event::Sealing { epoch: self.seal_claim(entry, 0).await? }))
+    }
+
+    /// Seals the claim in the ledger; without the ledger the server's clock is the epoch (rule P4).
+    async fn seal_claim(&self, entry: &Entry, floor: u64) -> Result<u64, Fault> {
+        let (chain, key) = self.source_of(entry)?;
+        match self.owners.seal(&entry.owner, &chain, &key, &entry.promotion.promotion_id, floor, entry.promotion.doubt_at()).await {
+            Err(down) if is_down(&down) => Ok(next_epoch(floor, self.ports.clock.now())),
+            sealed => sealed,
+        }
+    }
+
+    fn source_of(&self, entry: &Entry) -> Result<(Chain, String), Fault> {
+        match &entry.promotion.origin {
+            Origin::TaskFact { task_id, key } => {
+                let chain = Chain::task(&entry.owner, None, &TaskId::new(task_id.as_str())?);
+                Ok((chain, self.registry.resolve(&FactKey::new(key.as_str())?).as_str().to_owned()))
+            }
+            Origin::TurnQuote { .. } => Err(Fault::new(Reason::Internal, "a quote has no claim")),
+        }
+    }
+
+    async fn seal_source(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let Origin::TaskFact { task_id, key } = &entry.promotion.origin else { return Ok(None) };
+        let mut floor = entry.promotion.seal_epoch.unwrap_or_default().saturating_sub(1);
+        for _ in 0..STALE_ATTEMPTS {
+            let epoch = self.seal_claim(entry, floor).await?;
+            let request = internal::SealRequest {
+                user_id: entry.user_id(),
+                agent_id: entry.agent_id(),
+                task_id: task_id.clone(),
+                key: key.clone(),
+                promotion_id: entry.promotion.promotion_id.clone(),
+                epoch,
+                // Not before the saga has settled it in any case (rule P5).
+                deadline: Some(common::wire_time(entry.promotion.doubt_at())),
+            };
+            let identity = reading(&entry.principal, &entry.owner).writing(Level::Task, epoch);
+            let mut client = self.layers.participant.clone();
+            let asked = tokio::time::timeout(STEP, client.seal(signed(request, identity))).await.map(answer);
+            match asked {
+                Ok(Ok(sealed)) => {
+                    return Ok(Some(Event::Sealed(Seal {
+                        value: sealed.value,
+                        source: sealed.source,
+                        epoch: sealed.epoch,
+                        session_id: sealed.session_id,
+                        verified_at: common::optional_time("verified_at", sealed.verified_at.as_ref()).unwrap_or_default(),
+                    })));
+                }
+                Ok(Err(fault)) => match fault.reason {
+                    Reason::StaleEpoch => floor = seen_epoch(&fault).unwrap_or(epoch).max(epoch),
+                    Reason::FactSealed => return Err(fault),
+                    _ if fault.reason.retry_safe() => return Ok(None),
+                    _ => return Ok(Some(Event::SourceRefused { because: finding("P5", fault.reason.name(), "the source does not give the fact away") })),
+                },
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The statement that goes through the gate: what it says is the caller's, where it comes from is the seal's (rule P5).
+    fn sealed_statement(&self, entry: &Entry) -> Result<longterm::Statement, Fault> {
+        let mut statement = entry.statement()?;
+        if statement.trigger == 0 {
+            statement.set_trigger(longterm::Trigger::DecisionPoint);
+        }
+        match (&entry.promotion.origin, &entry.promotion.seal) {
+            (Origin::TaskFact { task_id, key }, Some(seal)) => {
+                if statement.key.is_empty() {
+                    statement.key = self.registry.resolve_alias(key).to_owned();
+                }
+                let typed = statement.value.as_ref().and_then(|value| common::value("statement.value", value).ok().flatten());
+                if typed.is_none_or(|value| value.as_text() != seal.value) {
+                    statement.value = Some(common::wire_value(&strata_core::record::Value::Text(seal.value.clone())));
+                }
+                statement.set_source(longterm::Source::Observation);
+                statement.source_quote.clone_from(&seal.value);
+                statement.source_ref = Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::TaskId(task_id.clone())) });
+            }
+            (Origin::TaskFact { .. }, None) => return Err(Fault::new(Reason::Internal, "a promotion is applied without its seal")),
+            (Origin::TurnQuote { session_id, seq, quote }, _) => {
+                statement.set_source(longterm::Source::UserStatement);
+                statement.source_quote.clone_from(quote);
+                let turn = longterm::TurnRef { session_id: session_id.clone(), seq: *seq };
+                statement.source_ref = Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::Turn(turn)) });
+            }
+        }
+        Ok(statement)
+    }
+
+    async fn apply(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        if let Some(because) = self.switched_off() {
+            return Ok(Some(Event::TargetOff { because }));
+        }
+        let statement = self.sealed_statement(entry)?;
+        // Promote is no explicit order (rule G11).
+        let attestation = attest(&self.layers, &entry.principal, &entry.owner, &statement, false).await;
+        let request = internal::ApplyRequest {
+            user_id: entry.user_id(),
+            agent_id: entry.agent_id(),
+            promotion_id: entry.promotion.promotion_id.clone(),
+            statement: Some(statement),
+            deadline: Some(common::wire_time(entry.promotion.deadline)),
+        };
+        let epoch = entry.promotion.seal_epoch.unwrap_or_else(|| self.fresh_epoch());
+        let identity = reading(&entry.principal, &entry.owner).writing(entry.promotion.target, epoch).attesting(attestation.encode_to_vec());
+        let mut client = self.layers.target.clone();
+        let sealed = entry.promotion.origin.is_sealed();
+        match tokio::time::timeout(STEP, client.apply(signed(request, identity))).await.map(answer) {
+            Ok(Ok(applied)) => event_of(&entry.owner, applied.result.unwrap_or_default()).map(Some),
+            Ok(Err(fault)) => Ok(match fault.reason {
+                Reason::PromotionAborted => Some(Event::AbortWritten),
+                // Certainly nothing was written.
+                Reason::LayerWriteOff | Reason::LayerBypassed | Reason::NotServing | Reason::Overloaded | Reason::StoreFull => {
+                    Some(Event::TargetOff { because: finding("P6", "DEFERRED", fault.message) })
+                }
+                // Something may have been written. A quote holds no source up: it is offered again under its id.
+                _ if is_down(&fault) && !sealed => Some(Event::TargetOff { because: target_down() }),
+                _ if fault.reason.may_have_written() || fault.reason.retry_safe() => None,
+                _ => Some(Event::Refused { findings: findings_of(&fault) }),
+            }),
+            Err(_) if !sealed => Ok(Some(Event::TargetOff { because: target_down() })),
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn abort(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let request = internal::AbortRequest { user_id: entry.user_id(), promotion_id: entry.promotion.promotion_id.clone() };
+        let identity = reading(&entry.principal, &entry.owner).writing(entry.promotion.target, self.fresh_epoch());
+        let mut client = self.layers.target.clone();
+        match tokio::time::timeout(STEP, client.abort(signed(request, identity))).await.map(answer) {
+            Ok(Ok(aborted)) => match aborted.applied {
+                Some(result) => event_of(&entry.owner, result).map(Some),
+                None => Ok(Some(Event::AbortWritten)),
+            },
+            Ok(Err(_)) | Err(_) => {
+                let silent = entry.promotion.state == State::Prepared && self.ports.clock.now() >= entry.promotion.doubt_at();
+                Ok(silent.then_some(Event::TargetSilent))
+            }
+        }
+    }
+
+    async fn commit(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let mark = self.mark_of_target(entry);
+        if entry.promotion.origin.is_sealed() {
+            let (chain, key) = self.source_of(entry)?;
+            if !self.settle_source(entry, true, 0).await? {
+                return Ok(None);
+            }
+            let outer = mark.as_ref().filter(|(owned, _)| *owned == key).map(|(_, mark)| mark.clone());
+            // Best effort: without the ledger the claim ends with its seal, and long-term memory is asked before the next.
+            let settled = match &outer {
+                Some(mark) => self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, Some(mark)).await,
+                None => self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await,
+            };
+            if settled.is_err() {
+                tracing::warn!(promotion_id = entry.promotion.promotion_id, "the ledger did not take a commit");
+            }
+        }
+        if let Some((key, mark)) = mark
+            && self.owners.mark(&entry.owner, &key, &mark).await.is_err()
+        {
+            self.owners.mark_later(&entry.owner, &key, mark);
+        }
+        Ok(Some(Event::Settled))
+    }
+
+    fn mark_of_target(&self, entry: &Entry) -> Option<(String, Mark)> {
+        let (key, epoch) = entry.promotion.owned.clone()?;
+        let place = Chain::longterm(&entry.owner).own().clone();
+        Some((key, Mark { place, epoch }))
+    }
+
+    async fn undo(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let (chain, key) = self.source_of(entry)?;
+        let settled = self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await;
+        let fresh = settled.ok().flatten().unwrap_or_else(|| next_epoch(entry.promotion.seal_epoch.unwrap_or_default(), self.ports.clock.now()));
+        Ok(self.settle_source(entry, false, fresh).await?.then_some(Event::Settled))
+    }
+
+    /// Tells the board how it ended; false when it does not answer.
+    async fn settle_source(&self, entry: &Entry, committed: bool, epoch: u64) -> Result<bool, Fault> {
+        let Origin::TaskFact { task_id, key } = &entry.promotion.origin else { return Ok(true) };
+        let request = internal::SettleRequest {
+            user_id: entry.user_id(),
+            agent_id: entry.agent_id(),
+            task_id: task_id.clone(),
+            key: key.clone(),
+            promotion_id: entry.promotion.promotion_id.clone(),
+            seal_epoch: entry.promotion.seal_epoch.unwrap_or_default(),
+            committed,
+            epoch,
+        };
+        let identity = reading(&entry.principal, &entry.owner).writing(Level::Task, if committed { self.fresh_epoch() } else { epoch });
+        let mut client = self.layers.participant.clone();
+        match tokio::time::timeout(STEP, client.settle(signed(request, identity))).await.map(answer) {
+            Ok(Ok(_)) => Ok(true),
+            // The source has ended itself.
+            Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::TaskEnded) => Ok(true),
+            Ok(Err(fault)) if fault.reason.retry_safe() => Ok(false),
+            Ok(Err(fault)) => {
+                tracing::warn!(promotion_id = entry.promotion.promotion_id, reason = fault.reason.name(), "a board refused to settle a seal");
+                Ok(false)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Looks at every open entry once that no router has touched for a moment: finishes it, undoes it, or leaves it for
+    /// the next look.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE` when the journal does not answer.
+    pub(crate) async fn recover(&self) -> Result<(), Fault> {
+        let now = self.ports.clock.now();
+        for open in self.ledger.journal_open(now.plus(-UNTOUCHED), now).await? {
+            if let Err(fault) = self.recover_one(&open, now).await {
+                tracing::warn!(promotion_id = open.promotion_id, reason = fault.reason.name(), "a promotion could not be recovered now");
+            }
+        }
+        Ok(())
+    }
+
+    async fn recover_one(&self, open: &OpenEntry, now: Timestamp) -> Result<(), Fault> {
+        let Some(row) = self.ledger.journal_read(&open.user, &open.promotion_id, now).await? else {
+            return self.ledger.journal_close(open).await;
+        };
+        let mut entry = decode(&row)?;
+        if !entry.promotion.is_open() {
+            return self.ledger.journal_close(open).await;
+        }
+        let waiting = entry.promotion.state == State::Deferred && due(&entry.promotion, now).is_empty();
+        if waiting && now.since(entry.promotion.update_time) >= OFFER_AGAIN && self.switched_off().is_none() {
+            entry = self.advance(&entry, Event::Offered).await?;
+        }
+        let before = entry.promotion.revision;
+        let entry = self.drive(entry).await?;
+        if entry.promotion.revision == before && entry.promotion.is_open() {
+            // To the end of the line, so that those that wait do not hide the others.
+            self.write_entry(&entry, Some(before)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn target_down() -> JournalFinding {
+    finding("P6", "DEFERRED", "long-term memory does not answer; offered again when it does")
+}
+
+fn decode(row: &JournalRow) -> Result<Entry, Fault> {
+    serde_json::from_str(&row.entry).map_err(|error| {
+        tracing::error!(line = error.line(), column = error.column(), "an entry of the journal cannot be read");
+        Fault::new(Reason::Internal, "the journal holds something unreadable")
+    })
+}

@@ -1,0 +1,374 @@
+//! The three memory services at the router's address: the gate, then the layer. What the router adds to a call is here
+//! and nowhere else: claims to facts of a board, attestations and marks to long-term writes.
+
+use crate::attest::attest;
+use crate::gate::{Call, Core, level_of};
+use crate::layers::{answer, reading, relayed, signed};
+use crate::modes::Passage;
+use crate::owners::is_down;
+use prost::Message as _;
+use std::sync::Arc;
+use std::time::Duration;
+use strata_api::common::v1::Finding;
+use strata_api::error::{fault, status};
+use strata_api::internal::v1 as internal;
+use strata_api::longterm::v1 as longterm;
+use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryService;
+use strata_api::session::v1 as session;
+use strata_api::session::v1::session_memory_service_server::SessionMemoryService;
+use strata_api::working::v1 as working;
+use strata_api::working::v1::working_memory_service_server::WorkingMemoryService;
+use strata_core::id::Level;
+use strata_core::limits::BOARD_FACTS;
+use strata_core::policy::authz::Layer;
+use strata_core::policy::ownership::{self, Chain, ClaimState, Mark, Place};
+use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
+use tonic::{Request, Response, Status};
+
+/// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger.
+const SIDE_LOOK: Duration = Duration::from_millis(300);
+/// Times a write is signed again above a store's epoch (rule P3): once heals a lost ledger, a second time a race.
+const STALE_ATTEMPTS: u32 = 3;
+
+/// The services.
+#[derive(Clone, Debug)]
+pub(crate) struct Proxy(pub(crate) Arc<Core>);
+
+/// One method that the router only passes on.
+macro_rules! pass {
+    ($self:ident, $request:ident, $client:ident.$method:ident, $path:literal) => {
+        pass!($self, $request, $client.$method, $path, |_call| Err(Status::internal("the method has no empty answer")))
+    };
+    ($self:ident, $request:ident, $client:ident.$method:ident, $path:literal, $empty:expr) => {{
+        let (call, body) = $self.0.admit($path, $request)?;
+        match call.passage {
+            Passage::Empty => ($empty)(&call),
+            Passage::Serve | Passage::Defer => relayed($self.0.layers.$client.clone().$method($self.0.outgoing(&call, body)).await),
+        }
+    }};
+}
+
+fn recall_is_off(call: &Call) -> Finding {
+    Finding {
+        rule: "D1".to_owned(),
+        outcome: "LAYER_RECALL_OFF".to_owned(),
+        because: format!("recall of {} memory is switched off", call.method.layer.name()),
+    }
+}
+
+#[tonic::async_trait]
+impl WorkingMemoryService for Proxy {
+    async fn create_task(&self, request: Request<working::CreateTaskRequest>) -> Result<Response<working::CreateTaskResponse>, Status> {
+        pass!(self, request, working.create_task, "/strata.working.v1.WorkingMemoryService/CreateTask")
+    }
+
+    async fn get_task(&self, request: Request<working::GetTaskRequest>) -> Result<Response<working::GetTaskResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/GetTask", request)?;
+        let answer = relayed(self.0.layers.working.clone().get_task(self.0.outgoing(&call, body)).await)?;
+        let mut answer = answer.into_inner();
+        if let Some(task) = &mut answer.task {
+            self.0.label_overlays(&call.owner, task).await;
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn put_facts(&self, request: Request<working::PutFactsRequest>) -> Result<Response<working::PutFactsResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/PutFacts", request)?;
+        let mut floor = 0;
+        for attempt in 1.. {
+            let epoch = self.0.claim_facts(&call, &body, floor).await.map_err(status)?;
+            let identity = reading(&call.principal, &call.owner).writing(Level::Task, epoch);
+            match relayed(self.0.layers.working.clone().put_facts(signed(body.clone(), identity)).await) {
+                // The store has seen a higher epoch (the ledger was lost): claim again above it (rule P3).
+                Err(refused) if attempt < STALE_ATTEMPTS => {
+                    let cause = fault(&refused);
+                    match (cause.reason, seen_epoch(&cause)) {
+                        (Reason::StaleEpoch, Some(seen)) => floor = seen.max(floor),
+                        _ => return Err(refused),
+                    }
+                }
+                answer => return answer,
+            }
+        }
+        Err(Status::internal("unreachable: the loop returns"))
+    }
+
+    async fn update_todos(&self, request: Request<working::UpdateTodosRequest>) -> Result<Response<working::UpdateTodosResponse>, Status> {
+        pass!(self, request, working.update_todos, "/strata.working.v1.WorkingMemoryService/UpdateTodos")
+    }
+
+    async fn append_digest(&self, request: Request<working::AppendDigestRequest>) -> Result<Response<working::AppendDigestResponse>, Status> {
+        pass!(self, request, working.append_digest, "/strata.working.v1.WorkingMemoryService/AppendDigest")
+    }
+
+    async fn update_goal(&self, request: Request<working::UpdateGoalRequest>) -> Result<Response<working::UpdateGoalResponse>, Status> {
+        pass!(self, request, working.update_goal, "/strata.working.v1.WorkingMemoryService/UpdateGoal")
+    }
+
+    async fn end_task(&self, request: Request<working::EndTaskRequest>) -> Result<Response<working::EndTaskResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/EndTask", request)?;
+        let place = Place::new(Level::Task, body.task_id.clone());
+        let answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
+        self.0.end_scope(&call.owner, &place).await;
+        Ok(answer)
+    }
+}
+
+#[tonic::async_trait]
+impl SessionMemoryService for Proxy {
+    async fn append_turns(&self, request: Request<session::AppendTurnsRequest>) -> Result<Response<session::AppendTurnsResponse>, Status> {
+        pass!(self, request, session.append_turns, "/strata.session.v1.SessionMemoryService/AppendTurns")
+    }
+
+    async fn get_window(&self, request: Request<session::GetWindowRequest>) -> Result<Response<session::GetWindowResponse>, Status> {
+        pass!(self, request, session.get_window, "/strata.session.v1.SessionMemoryService/GetWindow")
+    }
+
+    async fn list_turns(&self, request: Request<session::ListTurnsRequest>) -> Result<Response<session::ListTurnsResponse>, Status> {
+        pass!(self, request, session.list_turns, "/strata.session.v1.SessionMemoryService/ListTurns")
+    }
+
+    async fn get_turns(&self, request: Request<session::GetTurnsRequest>) -> Result<Response<session::GetTurnsResponse>, Status> {
+        pass!(self, request, session.get_turns, "/strata.session.v1.SessionMemoryService/GetTurns")
+    }
+
+    async fn search_turns(&self, request: Request<session::SearchTurnsRequest>) -> Result<Response<session::SearchTurnsResponse>, Status> {
+        pass!(self, request, session.search_turns, "/strata.session.v1.SessionMemoryService/SearchTurns", |_call: &Call| Ok(
+            Response::new(session::SearchTurnsResponse { degraded: true, ..Default::default() })
+        ))
+    }
+
+    async fn compress_session(
+        &self,
+        request: Request<session::CompressSessionRequest>,
+    ) -> Result<Response<session::CompressSessionResponse>, Status> {
+        pass!(self, request, session.compress_session, "/strata.session.v1.SessionMemoryService/CompressSession")
+    }
+
+    async fn get_session(&self, request: Request<session::GetSessionRequest>) -> Result<Response<session::GetSessionResponse>, Status> {
+        pass!(self, request, session.get_session, "/strata.session.v1.SessionMemoryService/GetSession")
+    }
+
+    async fn end_session(&self, request: Request<session::EndSessionRequest>) -> Result<Response<session::EndSessionResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/EndSession", request)?;
+        let place = Place::new(Level::Session, body.session_id.clone());
+        let answer = relayed(self.0.layers.session.clone().end_session(self.0.outgoing(&call, body)).await)?;
+        self.0.end_scope(&call.owner, &place).await;
+        Ok(answer)
+    }
+}
+
+#[tonic::async_trait]
+impl LongTermMemoryService for Proxy {
+    async fn remember(&self, request: Request<longterm::RememberRequest>) -> Result<Response<longterm::RememberResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Remember", request)?;
+        let explicit = body.statement.as_ref().is_some_and(|s| s.trigger == i32::from(longterm::Trigger::UserRequest));
+        let attestation = self.0.attested(&call, body.statement.as_ref(), explicit).await?;
+        let request = self.0.attesting(&call, body, attestation);
+        let answer = relayed(self.0.layers.longterm.clone().remember(request).await)?;
+        self.0.note_owner(&call.owner, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    async fn propose(&self, request: Request<longterm::ProposeRequest>) -> Result<Response<longterm::ProposeResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Propose", request)?;
+        let attestation = self.0.attested(&call, body.statement.as_ref(), false).await?;
+        let request = self.0.attesting(&call, body, attestation);
+        let answer = relayed(self.0.layers.longterm.clone().propose(request).await)?;
+        self.0.note_owner(&call.owner, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    async fn list_candidates(&self, request: Request<longterm::ListCandidatesRequest>) -> Result<Response<longterm::ListCandidatesResponse>, Status> {
+        pass!(self, request, longterm.list_candidates, "/strata.longterm.v1.LongTermMemoryService/ListCandidates")
+    }
+
+    async fn confirm_candidate(
+        &self,
+        request: Request<longterm::ConfirmCandidateRequest>,
+    ) -> Result<Response<longterm::ConfirmCandidateResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/ConfirmCandidate", request)?;
+        let answer = relayed(self.0.layers.longterm.clone().confirm_candidate(self.0.outgoing(&call, body)).await)?;
+        self.0.note_owner(&call.owner, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    async fn reject_candidate(&self, request: Request<longterm::RejectCandidateRequest>) -> Result<Response<longterm::RejectCandidateResponse>, Status> {
+        pass!(self, request, longterm.reject_candidate, "/strata.longterm.v1.LongTermMemoryService/RejectCandidate")
+    }
+
+    async fn recall(&self, request: Request<longterm::RecallRequest>) -> Result<Response<longterm::RecallResponse>, Status> {
+        pass!(self, request, longterm.recall, "/strata.longterm.v1.LongTermMemoryService/Recall", |call: &Call| Ok(Response::new(
+            longterm::RecallResponse { findings: vec![recall_is_off(call)], ..Default::default() }
+        )))
+    }
+
+    async fn get_memory(&self, request: Request<longterm::GetMemoryRequest>) -> Result<Response<longterm::GetMemoryResponse>, Status> {
+        pass!(self, request, longterm.get_memory, "/strata.longterm.v1.LongTermMemoryService/GetMemory")
+    }
+
+    async fn lookup_memory(&self, request: Request<longterm::LookupMemoryRequest>) -> Result<Response<longterm::LookupMemoryResponse>, Status> {
+        pass!(self, request, longterm.lookup_memory, "/strata.longterm.v1.LongTermMemoryService/LookupMemory")
+    }
+
+    async fn list_memories(&self, request: Request<longterm::ListMemoriesRequest>) -> Result<Response<longterm::ListMemoriesResponse>, Status> {
+        pass!(self, request, longterm.list_memories, "/strata.longterm.v1.LongTermMemoryService/ListMemories")
+    }
+
+    async fn get_history(&self, request: Request<longterm::GetHistoryRequest>) -> Result<Response<longterm::GetHistoryResponse>, Status> {
+        pass!(self, request, longterm.get_history, "/strata.longterm.v1.LongTermMemoryService/GetHistory")
+    }
+
+    async fn forget_memories(&self, request: Request<longterm::ForgetMemoriesRequest>) -> Result<Response<longterm::ForgetMemoriesResponse>, Status> {
+        pass!(self, request, longterm.forget_memories, "/strata.longterm.v1.LongTermMemoryService/ForgetMemories")
+    }
+
+    async fn restore_memories(
+        &self,
+        request: Request<longterm::RestoreMemoriesRequest>,
+    ) -> Result<Response<longterm::RestoreMemoriesResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/RestoreMemories", request)?;
+        let answer = relayed(self.0.layers.longterm.clone().restore_memories(self.0.outgoing(&call, body)).await)?;
+        for memory in &answer.get_ref().memories {
+            self.0.note_owner(&call.owner, Some(memory)).await;
+        }
+        Ok(answer)
+    }
+}
+
+/// The epoch a store names in its refusal.
+pub(crate) fn seen_epoch(fault: &Fault) -> Option<u64> {
+    let value = |name: &str| fault.metadata.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
+    value("epoch").or_else(|| value("current_value"))
+}
+
+impl Core {
+    /// Claims the keys of the facts for their task (rules P2, P4, W11), and returns the epoch of the write.
+    async fn claim_facts(&self, call: &Call, body: &working::PutFactsRequest, floor: u64) -> Result<u64, Fault> {
+        if body.facts.len() > BOARD_FACTS {
+            return Err(Fault::limit("facts", BOARD_FACTS, "facts"));
+        }
+        let task = TaskId::new(body.task_id.as_str())?;
+        let mut keys = Vec::new();
+        // A reference to a long-term record is no claim (rule W11).
+        for fact in body.facts.iter().filter(|fact| fact.reference.is_none()) {
+            let key = self.registry.resolve(&FactKey::new(fact.key.as_str())?).as_str().to_owned();
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let fresh = ownership::next_epoch(floor, self.ports.clock.now());
+        if keys.is_empty() {
+            return Ok(fresh);
+        }
+        let chain = Chain::task(&call.owner, None, &task);
+        let owned = self.owned_outside(call, &keys).await;
+        match self.owners.claim(&call.owner, &chain, &keys, owned.as_deref(), floor).await {
+            Err(down) if is_down(&down) => {
+                // The ledger is down: long-term memory's own rows still decide, else the claim is the board's own (rule P4).
+                let outer = owned.iter().flatten().zip(&keys).find_map(|(marks, key)| marks.first().map(|mark| (key, mark)));
+                if let Some((key, mark)) = outer {
+                    return Err(ownership::owned_by(key, &mark.place, mark.epoch));
+                }
+                self.owners.claim_later(&call.owner, &chain, &keys, fresh);
+                Ok(fresh)
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// What long-term memory owns among the keys, by position; `None` when it does not answer.
+    async fn owned_outside(&self, call: &Call, keys: &[String]) -> Option<Vec<Vec<Mark>>> {
+        let request = internal::GetOwnersRequest {
+            user_id: call.owner.user.as_str().to_owned(),
+            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            keys: keys.to_vec(),
+        };
+        let mut client = self.layers.target.clone();
+        let asked = client.get_owners(signed(request, reading(&call.principal, &call.owner)));
+        let owners = answer(tokio::time::timeout(SIDE_LOOK, asked).await.ok()?).ok()?.owners;
+        let marks = |key: &String| -> Vec<Mark> {
+            owners.iter().filter(|owned| owned.key == *key).filter_map(|owned| mark_of(&call.owner, owned.level, owned.epoch)).collect()
+        };
+        Some(keys.iter().map(marks).collect())
+    }
+
+    /// Owners of one key outside of session and task.
+    pub(crate) async fn outer_owners(&self, call: &Call, key: &str) -> Option<Vec<Mark>> {
+        self.owned_outside(call, &[key.to_owned()]).await.and_then(|mut owned| owned.pop())
+    }
+
+    /// The attestation of a long-term write, encoded; refuses keys that the registry gives to another layer (case C178).
+    async fn attested(&self, call: &Call, statement: Option<&longterm::Statement>, explicit: bool) -> Result<Vec<u8>, Status> {
+        let Some(statement) = statement else { return Ok(Vec::new()) };
+        self.check_layer_of(&statement.key).map_err(status)?;
+        Ok(attest(&self.layers, &call.principal, &call.owner, statement, explicit).await.encode_to_vec())
+    }
+
+    /// Whether long-term memory may write the key: not where the registry fixes another layer (rules P1, P4).
+    pub(crate) fn check_layer_of(&self, key: &str) -> Result<(), Fault> {
+        match self.registry.spec(key) {
+            Some(spec) if spec.layer.is_some_and(|layer| matches!(layer, Layer::Working | Layer::Session)) => {
+                Err(ownership::owned_by(key, &Place::new(spec.scope, ""), 0))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn attesting<R>(&self, call: &Call, body: R, attestation: Vec<u8>) -> Request<R> {
+        let identity = reading(&call.principal, &call.owner)
+            .writing(level_of(Layer::Longterm, &call.owner), self.fresh_epoch())
+            .attesting(attestation);
+        signed(body, identity)
+    }
+
+    /// Leaves the mark of a key that long-term memory owns now (rule P2). Best effort: a mark that cannot be left waits for
+    /// the ledger, and until then long-term memory itself is asked before every claim.
+    pub(crate) async fn note_owner(&self, owner: &Owner, memory: Option<&longterm::Memory>) {
+        let Some(memory) = memory else { return };
+        if memory.key.is_empty() || memory.status != i32::from(longterm::Status::Active) {
+            return;
+        }
+        let Some(mark) = mark_of(owner, memory.scope, memory.owner_epoch) else { return };
+        let left = tokio::time::timeout(SIDE_LOOK, self.owners.mark(owner, &memory.key, &mark)).await;
+        if !matches!(left, Ok(Ok(()))) {
+            self.owners.mark_later(owner, &memory.key, mark);
+        }
+    }
+
+    /// A scope ended. Best effort: without the ledger its claims end with their leases.
+    async fn end_scope(&self, owner: &Owner, place: &Place) {
+        match tokio::time::timeout(SIDE_LOOK, self.owners.end(owner, place)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => tracing::warn!(level = place.level.name(), "claims of an ended scope wait for their leases"),
+        }
+    }
+
+    /// Shows which facts of a board are overlays of an outer owner's key (rule P2). Best effort.
+    pub(crate) async fn label_overlays(&self, owner: &Owner, task: &mut working::Task) {
+        let keys: Vec<String> = task.facts.iter().map(|fact| self.registry.resolve_alias(&fact.key).to_owned()).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let Ok(Ok(states)) = tokio::time::timeout(SIDE_LOOK, self.owners.states(owner, &keys)).await else { return };
+        let place = Place::new(Level::Task, task.task_id.clone());
+        for (fact, state) in task.facts.iter_mut().zip(states).filter(|(fact, _)| fact.reference.is_none()) {
+            fact.overlay |= state.claim_of(&place).is_some_and(|claim| claim.state == ClaimState::Overlay);
+        }
+    }
+
+    /// The chain of a session of the owner.
+    pub(crate) fn session_place(session_id: &str) -> Result<Place, Fault> {
+        Ok(Place::new(Level::Session, SessionId::new(session_id)?.as_str()))
+    }
+}
+
+/// The mark of an owner at user or agent level.
+pub(crate) fn mark_of(owner: &Owner, level: i32, epoch: u64) -> Option<Mark> {
+    use strata_api::common::v1::Level as Wire;
+    match Wire::try_from(level).ok()? {
+        Wire::User => Some(Mark { place: Place::user(), epoch }),
+        Wire::Agent => Some(Mark { place: Place::new(Level::Agent, owner.agent.as_ref()?.as_str()), epoch }),
+        Wire::Unspecified | Wire::Session | Wire::Task => None,
+    }
+}
