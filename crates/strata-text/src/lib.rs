@@ -27,6 +27,7 @@ pub mod values;
 
 mod features;
 mod phrases;
+mod spans;
 mod times;
 
 pub use analyze::{Terms, analyze, analyze_query, query_terms, terms};

@@ -7,6 +7,7 @@
 use crate::clean::Cleaned;
 use crate::phrases::{compile, regex};
 use crate::sentence::sentence_spans;
+use crate::spans::Disjoint;
 use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -207,35 +208,51 @@ static ORDER_CUE: LazyLock<Regex> = LazyLock::new(|| {
 
 pub(crate) fn find(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
     let text = cleaned.text.as_str();
-    let mut taken: Vec<(Range<usize>, SensitiveKind)> = Vec::new();
-    let free = |taken: &[(Range<usize>, SensitiveKind)], span: &Range<usize>| !taken.iter().any(|(t, _)| t.start < span.end && span.start < t.end);
+    let mut found = Disjoint::new();
+    let mut sentences = Sentences::new(text);
     for rule in COMPILED.iter() {
         for captures in rule.pattern.captures_iter(text) {
             let Some(value) = captures.name("v").or_else(|| captures.get(0)) else { continue };
             let span = trimmed(text, value.range());
-            let ok = (rule.check)(&text[span.clone()])
+            let ok = found.is_free(&span)
+                && (rule.check)(&text[span.clone()])
                 && (!rule.standing_alone || stands_alone(text, &span))
-                && free(&taken, &span)
-                && !is_public(rule.kind, text, &span)
+                && !is_public(rule.kind, &mut sentences, &span)
                 && !is_numbered_thing(rule.kind, captures.name("v").is_some(), text, &span);
             if ok {
-                taken.push((span, rule.kind));
+                found.add(span, rule.kind);
             }
         }
     }
     for m in HEALTH.find_iter(text) {
-        if free(&taken, &m.range()) {
-            taken.push((m.range(), SensitiveKind::Health));
-        }
+        found.add(m.range(), SensitiveKind::Health);
     }
-    taken.sort_by_key(|(span, _)| span.start);
-    taken
-        .into_iter()
-        .map(|(span, kind)| {
-            let span = cleaned.original(span);
-            SensitiveSpan { kind, start: span.start, end: span.end }
-        })
+    found
+        .into_original(cleaned)
+        .map(|(span, kind)| SensitiveSpan { kind, start: span.start, end: span.end })
         .collect()
+}
+
+/// The sentences of a text, and whether each speaks of a business: told at most once a sentence.
+struct Sentences<'a> {
+    text: &'a str,
+    spans: Vec<(Range<usize>, Option<bool>)>,
+}
+
+impl<'a> Sentences<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, spans: Vec::new() }
+    }
+
+    fn is_about_business(&mut self, at: usize) -> bool {
+        if self.spans.is_empty() {
+            self.spans = sentence_spans(self.text).into_iter().map(|span| (span, None)).collect();
+        }
+        let index = self.spans.partition_point(|(span, _)| span.end <= at);
+        let Some((span, known)) = self.spans.get_mut(index) else { return false };
+        let sentence = &self.text[span.clone()];
+        *known.get_or_insert_with(|| BUSINESS.is_match(sentence) && !PERSON.is_match(sentence))
+    }
 }
 
 /// Without white space and sentence punctuation that a greedy expression took along.
@@ -258,21 +275,23 @@ fn stands_alone(text: &str, span: &Range<usize>) -> bool {
 }
 
 /// Whether a contact is a business's public one: a role mailbox, a toll-free number, or said so in its sentence.
-fn is_public(kind: SensitiveKind, text: &str, span: &Range<usize>) -> bool {
-    if !matches!(kind, SensitiveKind::Phone | SensitiveKind::Email | SensitiveKind::Address) {
-        return false;
+fn is_public(kind: SensitiveKind, sentences: &mut Sentences<'_>, span: &Range<usize>) -> bool {
+    let value = &sentences.text[span.clone()];
+    match kind {
+        SensitiveKind::Email => ROLE_MAILBOX.is_match(value) || sentences.is_about_business(span.start),
+        SensitiveKind::Phone => TOLL_FREE.is_match(value) || sentences.is_about_business(span.start),
+        SensitiveKind::Address => sentences.is_about_business(span.start),
+        SensitiveKind::Secret | SensitiveKind::Card | SensitiveKind::NationalId | SensitiveKind::Health => false,
     }
-    let value = &text[span.clone()];
-    if kind == SensitiveKind::Email && ROLE_MAILBOX.is_match(value) || kind == SensitiveKind::Phone && TOLL_FREE.is_match(value) {
-        return true;
-    }
-    let sentence = sentence_spans(text).into_iter().find(|s| s.start <= span.start && span.start < s.end);
-    sentence.is_some_and(|s| BUSINESS.is_match(&text[s.clone()]) && !PERSON.is_match(&text[s]))
 }
+
+/// Bytes before a number in which a word for an order or an invoice tells what it is.
+const CUE_BYTES: usize = 64;
 
 /// Whether digits found by form alone are called an order, an invoice, a serial number.
 fn is_numbered_thing(kind: SensitiveKind, named: bool, text: &str, span: &Range<usize>) -> bool {
-    !named && matches!(kind, SensitiveKind::Card | SensitiveKind::Phone) && ORDER_CUE.is_match(&text[..span.start])
+    let from = text.floor_char_boundary(span.start.saturating_sub(CUE_BYTES));
+    !named && matches!(kind, SensitiveKind::Card | SensitiveKind::Phone) && ORDER_CUE.is_match(&text[from..span.start])
 }
 
 fn digits(text: &str) -> impl Iterator<Item = u32> + '_ {

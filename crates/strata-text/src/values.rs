@@ -8,6 +8,7 @@ use crate::numerals::{HAN_DIGITS, normal_number};
 use crate::phrases::regex;
 use crate::script::is_han;
 use crate::sentence::sentence_spans;
+use crate::spans::Disjoint;
 use crate::times::times;
 use regex::Regex;
 use std::collections::HashSet;
@@ -23,7 +24,7 @@ pub fn protected_values(text: &str) -> Vec<ProtectedValue> {
 
 pub(crate) fn find(cleaned: &Cleaned, original: &str) -> Vec<ProtectedValue> {
     let text = cleaned.text.as_str();
-    let mut found = Found { taken: Vec::new() };
+    let mut found = Found(Disjoint::new());
     for m in URL.find_iter(text) {
         let trimmed = m.as_str().trim_end_matches(['.', ',', ';', ':', '!', '?', ')', '"', '\'']);
         found.add(ValueKind::Url, m.start()..m.start() + trimmed.len(), trimmed.to_lowercase());
@@ -392,27 +393,18 @@ const COMMON_OPENERS: &[&str] = &[
 
 // --- collection ------------------------------------------------------------------------------------------------------
 
-/// Finds so far; an earlier one wins where spans overlap.
-struct Found {
-    taken: Vec<(Range<usize>, ValueKind, String)>,
-}
+/// Finds so far, each with its normal form; an earlier one wins where spans overlap.
+struct Found(Disjoint<(ValueKind, String)>);
 
 impl Found {
     fn add(&mut self, kind: ValueKind, span: Range<usize>, normal: String) {
-        let overlaps = self.taken.iter().any(|(other, _, _)| other.start < span.end && span.start < other.end);
-        if !span.is_empty() && !overlaps {
-            self.taken.push((span, kind, normal));
-        }
+        self.0.add(span, (kind, normal));
     }
 
-    fn into_values(mut self, cleaned: &Cleaned, original: &str) -> Vec<ProtectedValue> {
-        self.taken.sort_by_key(|(span, _, _)| span.start);
-        self.taken
-            .into_iter()
-            .map(|(span, kind, normal)| {
-                let span = cleaned.original(span);
-                ProtectedValue { kind, text: original[span.clone()].to_owned(), normal, start: span.start, end: span.end }
-            })
+    fn into_values(self, cleaned: &Cleaned, original: &str) -> Vec<ProtectedValue> {
+        self.0
+            .into_original(cleaned)
+            .map(|(span, (kind, normal))| ProtectedValue { kind, text: original[span.clone()].to_owned(), normal, start: span.start, end: span.end })
             .collect()
     }
 }
