@@ -1,0 +1,576 @@
+//! The index on a Qdrant server, for large owners and many replicas.
+//!
+//! | topic | here |
+//! |---|---|
+//! | collections | one per space (embedder identity and dimension), never one per user |
+//! | tenancy | a keyword field with a tenant index holds the user's digest; every query carries it in `must` |
+//! | the caller's filter | nested as ONE condition, so that nothing in it can loosen the owner's |
+//! | legs | dense and sparse in one batch call, fused in our code |
+//! | sparse | document weights as stored, the owner's IDF as the query; the server's own modifier is off |
+//! | writes | `wait`, strong ordering, an update only over an older version |
+//! | payload | what filters: digests, states, times, version; never content |
+//!
+//! The server may still hold an erased vector in its segments and its write-ahead log: see [`QdrantIndex::vacuum`].
+
+use super::{
+    APART, Index, IndexOp, IndexedRow, LegHit, LegQuery, Legs, Mark, RecordFilter, Space, USER_LEVEL, Upsert, agent_mark,
+};
+use async_trait::async_trait;
+use qdrant_client::qdrant::point_id::PointIdOptions;
+use qdrant_client::qdrant::vectors_config::Config as VectorsKind;
+use qdrant_client::qdrant::{
+    Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder, DeletePointsBuilder,
+    Distance, FieldType, Filter, GetPointsBuilder, IntegerIndexParamsBuilder, KeywordIndexParamsBuilder, NamedVectors,
+    OptimizersConfigDiffBuilder, PayloadIncludeSelector, PointId, PointStruct, Query, QueryBatchPointsBuilder,
+    QueryPointsBuilder, Range, ReadConsistencyType, ScoredPoint, SearchParamsBuilder, SparseVectorParamsBuilder,
+    SparseVectorsConfigBuilder, StrictModeConfigBuilder, UpdateCollectionBuilder, UpsertPointsBuilder, Value, Vector,
+    VectorInput, VectorParamsBuilder, VectorsConfigBuilder, WriteOrdering, WriteOrderingType, payload_index_params,
+    read_consistency, value,
+};
+use qdrant_client::{Qdrant, QdrantError};
+use secrecy::{ExposeSecret, SecretString};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::time::Duration;
+use strata_core::record::{Kind, Status, Tier};
+use strata_core::{Fault, MemoryId, Owner, Reason, Timestamp};
+use uuid::Uuid;
+
+/// Name of the dense vector of a point.
+const DENSE: &str = "dense";
+/// Name of the sparse vector of a point.
+const TERMS: &str = "terms";
+/// Largest limit a query may ask for: three times the largest k, with room.
+const MAX_QUERY_LIMIT: u32 = 1_000;
+/// Points in one upsert: some 250 KB on the wire.
+const UPSERT_POINTS: usize = 100;
+/// Segment size from which the server lets a vacuum be forced.
+const VACUUM_MINIMUM: u64 = 100;
+/// The server's own vacuum settings, put back after a forced one.
+const VACUUM_DEFAULT: (f64, u64) = (0.2, 1_000);
+
+/// How to reach the server.
+#[derive(Clone, Debug)]
+pub struct QdrantSettings {
+    /// `http://host:6334` or `https://...`.
+    pub url: String,
+    /// Sent with every call when set; never logged.
+    pub api_key: Option<SecretString>,
+    /// First part of every collection name.
+    pub prefix: String,
+    /// Bounds every call.
+    pub timeout: Duration,
+    /// Bounds connecting.
+    pub connect_timeout: Duration,
+    /// Scan instead of walking the graph: exact, for tests that compare orders.
+    pub exact: bool,
+    /// Shards of a new collection; none leaves it to the server.
+    pub shards: Option<u32>,
+    /// Replicas of each shard of a new collection; with more than one, a write is acknowledged by a majority.
+    pub replicas: u32,
+}
+
+impl Default for QdrantSettings {
+    fn default() -> Self {
+        Self {
+            url: "http://localhost:6334".into(),
+            api_key: None,
+            prefix: "strata".into(),
+            timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(1),
+            exact: false,
+            shards: None,
+            replicas: 1,
+        }
+    }
+}
+
+/// The index on a server.
+#[derive(Clone)]
+pub struct QdrantIndex {
+    client: Qdrant,
+    collection: String,
+    space: Option<Space>,
+    settings: QdrantSettings,
+}
+
+impl fmt::Debug for QdrantIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QdrantIndex").field("collection", &self.collection).field("space", &self.space).finish_non_exhaustive()
+    }
+}
+
+impl QdrantIndex {
+    /// Makes a client; does not connect. The collection is named by `space`, so that vectors of two embedders never meet.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` when the address cannot be used.
+    pub fn new(settings: QdrantSettings, space: Option<Space>) -> Result<Self, Fault> {
+        // The check at build would print to standard output and needs a server that is up.
+        let client = Qdrant::from_url(&settings.url)
+            .api_key(settings.api_key.as_ref().map(|key| key.expose_secret().to_owned()))
+            .timeout(settings.timeout)
+            .connect_timeout(settings.connect_timeout)
+            .skip_compatibility_check()
+            .build()
+            .map_err(|_| Fault::field("longterm.index.url", "is not an address of a Qdrant server"))?;
+        let collection = collection_name(&settings.prefix, space.as_ref());
+        Ok(Self { client, collection, space, settings })
+    }
+
+    /// Name of its collection.
+    #[must_use]
+    pub fn collection(&self) -> &str {
+        &self.collection
+    }
+
+    /// Makes the server rewrite segments that hold deleted points now, instead of at its own threshold. What was deleted
+    /// then is out of the segments within seconds; copies in the write-ahead log go when it has rotated.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    pub async fn vacuum(&self) -> Result<(), Fault> {
+        for (threshold, minimum) in [(0.0, VACUUM_MINIMUM), VACUUM_DEFAULT] {
+            let optimizers = OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
+            let request = UpdateCollectionBuilder::new(&self.collection).optimizers_config(optimizers);
+            self.client.update_collection(request).await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+
+    async fn create(&self) -> Result<(), Fault> {
+        let mut sparse = SparseVectorsConfigBuilder::default();
+        sparse.add_named_vector_params(TERMS, SparseVectorParamsBuilder::default());
+        let strict = StrictModeConfigBuilder::default()
+            .enabled(true)
+            .max_query_limit(MAX_QUERY_LIMIT)
+            .unindexed_filtering_retrieve(false)
+            .unindexed_filtering_update(false);
+        let mut request = CreateCollectionBuilder::new(&self.collection)
+            .sparse_vectors_config(sparse)
+            .strict_mode_config(strict)
+            .on_disk_payload(true)
+            .replication_factor(self.settings.replicas)
+            .write_consistency_factor(self.settings.replicas / 2 + 1);
+        if let Some(space) = &self.space {
+            let mut dense = VectorsConfigBuilder::default();
+            dense.add_named_vector_params(DENSE, VectorParamsBuilder::new(space.dims as u64, Distance::Cosine));
+            request = request.vectors_config(dense);
+        }
+        if let Some(shards) = self.settings.shards {
+            request = request.shard_number(shards);
+        }
+        match self.client.create_collection(request).await {
+            Ok(_) => Ok(()),
+            // Another replica was faster.
+            Err(_) if self.exists().await? => Ok(()),
+            Err(error) => Err(unavailable(error)),
+        }
+    }
+
+    async fn exists(&self) -> Result<bool, Fault> {
+        self.client.collection_exists(&self.collection).await.map_err(unavailable)
+    }
+
+    /// A collection of this name with another dimension is somebody else's.
+    async fn check(&self) -> Result<(), Fault> {
+        let Some(space) = &self.space else { return Ok(()) };
+        let info = self.client.collection_info(&self.collection).await.map_err(unavailable)?;
+        let params = info.result.and_then(|info| info.config).and_then(|config| config.params);
+        let dims = match params.and_then(|params| params.vectors_config).and_then(|config| config.config) {
+            Some(VectorsKind::ParamsMap(map)) => map.map.get(DENSE).map(|params| params.size),
+            Some(VectorsKind::Params(_)) | None => None,
+        };
+        if dims == Some(space.dims as u64) {
+            return Ok(());
+        }
+        tracing::error!(collection = self.collection, expected = space.dims, found = ?dims, "a collection has another form");
+        Err(Fault::new(Reason::Internal, "the collection of the search index has another form; name another prefix"))
+    }
+
+    async fn index_fields(&self) -> Result<(), Fault> {
+        let keyword = |tenant: bool| -> payload_index_params::IndexParams {
+            let params = KeywordIndexParamsBuilder::default();
+            // Only the tenant's index may shape the graph: with the others in it, filtered walks lose hits.
+            if tenant { params.is_tenant(true).build().into() } else { params.enable_hnsw(false).build().into() }
+        };
+        let integer = |lookup: bool, range: bool| -> payload_index_params::IndexParams {
+            IntegerIndexParamsBuilder::new(lookup, range).enable_hnsw(false).build().into()
+        };
+        let fields = [
+            (field::OWNER, FieldType::Keyword, keyword(true)),
+            (field::KIND, FieldType::Keyword, keyword(false)),
+            (field::TIER, FieldType::Keyword, keyword(false)),
+            (field::STATUS, FieldType::Keyword, keyword(false)),
+            (field::AGENT, FieldType::Integer, integer(true, false)),
+            (field::MARKS, FieldType::Integer, integer(true, false)),
+            (field::VERSION, FieldType::Integer, integer(false, true)),
+            (field::EVENT_TIME, FieldType::Integer, integer(false, true)),
+            (field::EXPIRE_TIME, FieldType::Integer, integer(false, true)),
+            (field::VALID_FROM, FieldType::Integer, integer(false, true)),
+            (field::VALID_TO, FieldType::Integer, integer(false, true)),
+        ];
+        for (name, kind, params) in fields {
+            let request = CreateFieldIndexCollectionBuilder::new(&self.collection, name, kind)
+                .field_index_params(params)
+                .wait(true)
+                .ordering(strong());
+            self.client.create_field_index(request).await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+
+    fn point(&self, upsert: Upsert) -> PointStruct {
+        let Upsert { owner, row, vector, terms } = upsert;
+        let (indices, weights): (Vec<u32>, Vec<f32>) = terms.into_iter().unzip();
+        let mut vectors = NamedVectors::default();
+        if !indices.is_empty() {
+            vectors = vectors.add_vector(TERMS, Vector::new_sparse(indices, weights));
+        }
+        let dims = self.space.as_ref().map_or(0, |space| space.dims);
+        if let Some(vector) = vector.filter(|vector| dims > 0 && vector.len() == dims) {
+            vectors = vectors.add_vector(DENSE, Vector::new_dense(vector));
+        }
+        PointStruct { id: Some(point_id(row.memory_id)), payload: payload(&owner, &row), vectors: Some(vectors.into()) }
+    }
+
+    async fn upsert(&self, version: u64, points: Vec<PointStruct>) -> Result<(), Fault> {
+        let older = Range { lt: Some(version as f64), ..Range::default() };
+        let request = UpsertPointsBuilder::new(&self.collection, points)
+            .wait(true)
+            .ordering(strong())
+            .update_filter(Filter::must([Condition::range(field::VERSION, older)]));
+        self.client.upsert_points(request).await.map_err(unavailable)?;
+        Ok(())
+    }
+
+    async fn delete(&self, ids: Vec<PointId>) -> Result<(), Fault> {
+        let request = DeletePointsBuilder::new(&self.collection).points(ids).wait(true).ordering(strong());
+        self.client.delete_points(request).await.map_err(unavailable)?;
+        Ok(())
+    }
+
+    fn leg(&self, query: Query, using: &str, filter: Filter, limit: u32) -> qdrant_client::qdrant::QueryPoints {
+        QueryPointsBuilder::new(&self.collection)
+            .query(query)
+            .using(using)
+            .filter(filter)
+            .limit(u64::from(limit.min(MAX_QUERY_LIMIT)))
+            .params(SearchParamsBuilder::default().exact(self.settings.exact))
+            .with_payload(PayloadIncludeSelector { fields: vec![field::VERSION.into()] })
+            .build()
+    }
+}
+
+/// Payload fields.
+mod field {
+    pub const OWNER: &str = "owner";
+    pub const AGENT: &str = "agent";
+    pub const KIND: &str = "kind";
+    pub const TIER: &str = "tier";
+    pub const STATUS: &str = "status";
+    pub const VERSION: &str = "version";
+    pub const EVENT_TIME: &str = "event_time";
+    pub const EXPIRE_TIME: &str = "expire_time";
+    pub const VALID_FROM: &str = "valid_from";
+    pub const VALID_TO: &str = "valid_to";
+    pub const MARKS: &str = "marks";
+}
+
+/// Name of the collection of a space: readable, and injective by the digest.
+fn collection_name(prefix: &str, space: Option<&Space>) -> String {
+    let Some(Space { model, dims }) = space else { return format!("{prefix}_terms") };
+    let readable: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
+    format!("{prefix}_{readable}_{dims}_{}", &blake3::hash(model.as_bytes()).to_hex()[..8])
+}
+
+/// The tenant key of a user: 128 bits of a digest, so that the server holds no user id.
+fn owner_key(owner: &Owner) -> String {
+    blake3::hash(owner.user_key().as_bytes()).to_hex()[..32].to_owned()
+}
+
+fn point_id(memory_id: MemoryId) -> PointId {
+    memory_id.to_string().into()
+}
+
+fn memory_id(point: &Option<PointId>) -> Option<MemoryId> {
+    match point.as_ref()?.point_id_options.as_ref()? {
+        PointIdOptions::Uuid(text) => Uuid::parse_str(text).ok().map(MemoryId),
+        PointIdOptions::Num(_) => None,
+    }
+}
+
+fn strong() -> WriteOrdering {
+    WriteOrdering { r#type: WriteOrderingType::Strong.into() }
+}
+
+/// Logs the class of an error; the text may quote what was sent.
+fn unavailable(error: QdrantError) -> Fault {
+    match &error {
+        QdrantError::ResponseError { status } => tracing::warn!(code = ?status.code(), "the search index refused a call"),
+        QdrantError::ResourceExhaustedError { .. } => tracing::warn!("the search index is overloaded"),
+        QdrantError::ConversionError(_)
+        | QdrantError::InvalidUri(_)
+        | QdrantError::NoSnapshotFound(_)
+        | QdrantError::Io(_)
+        | QdrantError::PayloadDeserialization(_)
+        | QdrantError::JsonToPayload(_) => tracing::warn!("the search index cannot be used"),
+    }
+    Fault::unavailable("search index")
+}
+
+fn payload(owner: &Owner, row: &IndexedRow) -> HashMap<String, Value> {
+    // An open end is the end of the number line: a range needs no "or missing".
+    let start = |time: Option<Timestamp>| time.map_or(i64::MIN, Timestamp::micros);
+    let end = |time: Option<Timestamp>| time.map_or(i64::MAX, Timestamp::micros);
+    HashMap::from([
+        (field::OWNER.into(), owner_key(owner).into()),
+        (field::AGENT.into(), row.agent.into()),
+        (field::KIND.into(), row.kind.name().into()),
+        (field::TIER.into(), row.tier.name().into()),
+        (field::STATUS.into(), row.status.name().into()),
+        (field::VERSION.into(), i64::try_from(row.version).unwrap_or(i64::MAX).into()),
+        (field::EVENT_TIME.into(), row.event_time.micros().into()),
+        (field::EXPIRE_TIME.into(), end(row.expire_time).into()),
+        (field::VALID_FROM.into(), start(row.valid_from).into()),
+        (field::VALID_TO.into(), end(row.valid_to).into()),
+        (field::MARKS.into(), row.marks.clone().into()),
+    ])
+}
+
+/// The guard of every query: the owner, and whatever else is asked as ONE condition beside it.
+fn guarded(owner: &Owner, filter: &RecordFilter) -> Filter {
+    let own = Condition::matches(field::OWNER, owner_key(owner));
+    Filter::must([own, caller_filter(filter).into()])
+}
+
+/// [`RecordFilter::admits`], as a filter of the server.
+fn caller_filter(filter: &RecordFilter) -> Filter {
+    let now = filter.now.micros() as f64;
+    let after_now = |name: &str| Condition::range(name, Range { gt: Some(now), ..Range::default() });
+    let until_now = |name: &str| Condition::range(name, Range { lte: Some(now), ..Range::default() });
+    let in_status = |statuses: &[Status]| -> Condition {
+        Condition::matches(field::STATUS, statuses.iter().map(|s| s.name().to_owned()).collect::<Vec<_>>())
+    };
+    let of_event = || Condition::matches(field::TIER, Tier::Event.name().to_owned());
+
+    let mut states: Vec<Condition> = Vec::new();
+    let mut stored = Vec::new();
+    for status in &filter.statuses {
+        match status {
+            Status::Active => states.push(
+                Filter::must([
+                    in_status(&[Status::Active]),
+                    after_now(field::EXPIRE_TIME),
+                    until_now(field::VALID_FROM),
+                    after_now(field::VALID_TO),
+                ])
+                .into(),
+            ),
+            Status::Candidate | Status::Disputed => {
+                states.push(Filter::must([in_status(&[*status]), after_now(field::EXPIRE_TIME)]).into());
+            }
+            // Past their expiry without a sweeper's visit (rule F1): an ACTIVE event is archived, all else expired.
+            Status::Expired => {
+                stored.push(Status::Expired);
+                states.push(
+                    Filter::must([in_status(&[Status::Candidate, Status::Disputed]), until_now(field::EXPIRE_TIME)]).into(),
+                );
+                states.push(
+                    Filter {
+                        must: vec![in_status(&[Status::Active]), until_now(field::EXPIRE_TIME)],
+                        must_not: vec![of_event()],
+                        ..Filter::default()
+                    }
+                    .into(),
+                );
+            }
+            Status::Archived => {
+                stored.push(Status::Archived);
+                states.push(Filter::must([in_status(&[Status::Active]), of_event(), until_now(field::EXPIRE_TIME)]).into());
+            }
+            Status::Superseded | Status::Rejected | Status::Deleted => stored.push(*status),
+        }
+    }
+    if !stored.is_empty() {
+        states.push(in_status(&stored));
+    }
+    let kinds = |kinds: &[Kind]| -> Condition {
+        Condition::matches(field::KIND, kinds.iter().map(|k| k.name().to_owned()).collect::<Vec<_>>())
+    };
+    let apart: Vec<Kind> = APART.into_iter().filter(|kind| filter.kinds.contains(kind)).collect();
+    if !apart.is_empty() {
+        let candidates = [kinds(&apart), in_status(&[Status::Candidate]), after_now(field::EXPIRE_TIME)];
+        states.push(Filter::must(candidates).into());
+    }
+
+    let mut must: Vec<Condition> = vec![Filter::should(states).into(), kinds(&filter.kinds)];
+    if let Some(agent) = filter.agent {
+        must.push(Condition::matches(field::AGENT, vec![USER_LEVEL, agent]));
+    }
+    if !filter.tiers.is_empty() {
+        must.push(Condition::matches(field::TIER, filter.tiers.iter().map(|t| t.name().to_owned()).collect::<Vec<_>>()));
+    }
+    if filter.from.is_some() || filter.to.is_some() {
+        let bound = |time: Option<Timestamp>| time.map(|t| t.micros() as f64);
+        let window = Range { gte: bound(filter.from), lt: bound(filter.to), ..Range::default() };
+        must.push(Condition::range(field::EVENT_TIME, window));
+    }
+    must.extend(filter.marks.iter().map(|mark: &Mark| Condition::matches(field::MARKS, *mark)));
+    Filter::must(must)
+}
+
+/// A user's points, or those of one agent.
+fn owned(owner: &Owner) -> Filter {
+    let mut must = vec![Condition::matches(field::OWNER, owner_key(owner))];
+    if owner.agent.is_some() {
+        must.push(Condition::matches(field::AGENT, agent_mark(owner.agent.as_ref())));
+    }
+    Filter::must(must)
+}
+
+fn hits(points: Vec<ScoredPoint>, clamp: impl Fn(f32) -> f32) -> Vec<LegHit> {
+    points
+        .into_iter()
+        .filter_map(|point| {
+            let version = match point.payload.get(field::VERSION)?.kind.as_ref()? {
+                value::Kind::IntegerValue(version) => u64::try_from(*version).ok()?,
+                value::Kind::NullValue(_)
+                | value::Kind::DoubleValue(_)
+                | value::Kind::StringValue(_)
+                | value::Kind::BoolValue(_)
+                | value::Kind::StructValue(_)
+                | value::Kind::ListValue(_) => return None,
+            };
+            Some(LegHit { memory_id: memory_id(&point.id)?, version, score: clamp(point.score) })
+        })
+        .filter(|hit| hit.score.is_finite())
+        .collect()
+}
+
+#[async_trait]
+impl Index for QdrantIndex {
+    fn name(&self) -> &'static str {
+        "qdrant"
+    }
+
+    fn space(&self) -> Option<&Space> {
+        self.space.as_ref()
+    }
+
+    async fn prepare(&self) -> Result<(), Fault> {
+        if self.exists().await? {
+            self.check().await?;
+        } else {
+            self.create().await?;
+        }
+        self.index_fields().await
+    }
+
+    async fn search(&self, owner: &Owner, query: &LegQuery) -> Result<Legs, Fault> {
+        let filter = guarded(owner, &query.filter);
+        let dims = self.space.as_ref().map_or(0, |space| space.dims);
+        let dense = query.dense.as_ref().filter(|dense| dims > 0 && dense.len() == dims);
+        let mut legs = Vec::new();
+        if let Some(dense) = dense {
+            let nearest = Query::new_nearest(VectorInput::new_dense(dense.clone()));
+            legs.push(self.leg(nearest, DENSE, filter.clone(), query.limit));
+        }
+        if !query.sparse.is_empty() {
+            let (indices, weights): (Vec<u32>, Vec<f32>) = query.sparse.iter().copied().unzip();
+            let words = Query::new_nearest(VectorInput::new_sparse(indices, weights));
+            legs.push(self.leg(words, TERMS, filter, query.limit));
+        }
+        if legs.is_empty() {
+            return Ok(Legs::default());
+        }
+        let asked = legs.len();
+        let answer =
+            self.client.query_batch(QueryBatchPointsBuilder::new(&self.collection, legs)).await.map_err(unavailable)?;
+        if answer.result.len() != asked {
+            tracing::error!(asked, answered = answer.result.len(), "the search index left a leg out");
+            return Err(Fault::unavailable("search index"));
+        }
+        let mut results = answer.result.into_iter().map(|leg| leg.result);
+        let mut legs = Legs::default();
+        if dense.is_some() {
+            // The server's cosine can be 1.0000007.
+            legs.dense = hits(results.next().unwrap_or_default(), |cosine| cosine.clamp(-1.0, 1.0));
+        }
+        if !query.sparse.is_empty() {
+            legs.keyword = hits(results.next().unwrap_or_default(), |score| score);
+            legs.keyword.retain(|hit| hit.score > 0.0);
+        }
+        Ok(legs.ordered(query.limit))
+    }
+
+    async fn apply(&self, ops: Vec<IndexOp>) -> Result<(), Fault> {
+        // Only the last change of a record counts; none depends on another's.
+        let mut last: BTreeMap<MemoryId, IndexOp> = BTreeMap::new();
+        for op in ops {
+            let id = match &op {
+                IndexOp::Upsert(upsert) => upsert.row.memory_id,
+                IndexOp::Delete { memory_id, .. } => *memory_id,
+            };
+            last.insert(id, op);
+        }
+        let (mut deletes, mut upserts) = (Vec::new(), BTreeMap::<u64, Vec<PointStruct>>::new());
+        for (id, op) in last {
+            match op {
+                IndexOp::Delete { .. } => deletes.push(point_id(id)),
+                IndexOp::Upsert(upsert) => upserts.entry(upsert.row.version).or_default().push(self.point(*upsert)),
+            }
+        }
+        if !deletes.is_empty() {
+            self.delete(deletes).await?;
+        }
+        // The condition on the version is one per call, so a call holds points of one version.
+        for (version, mut points) in upserts {
+            while !points.is_empty() {
+                let rest = points.split_off(points.len().min(UPSERT_POINTS));
+                self.upsert(version, points).await?;
+                points = rest;
+            }
+        }
+        Ok(())
+    }
+
+    async fn count(&self, owner: &Owner) -> Result<u64, Fault> {
+        let request = CountPointsBuilder::new(&self.collection).filter(owned(&owner.user_level())).exact(true);
+        let answer = self.client.count(request).await.map_err(unavailable)?;
+        Ok(answer.result.map_or(0, |result| result.count))
+    }
+
+    async fn present(&self, _owner: &Owner, ids: &[MemoryId]) -> Result<Vec<MemoryId>, Fault> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wanted: Vec<PointId> = ids.iter().copied().map(point_id).collect();
+        let majority = read_consistency::Value::Type(ReadConsistencyType::Majority.into());
+        let request =
+            GetPointsBuilder::new(&self.collection, wanted).with_payload(false).with_vectors(false).read_consistency(majority);
+        let answer = self.client.get_points(request).await.map_err(unavailable)?;
+        Ok(answer.result.iter().filter_map(|point| memory_id(&point.id)).collect())
+    }
+
+    async fn erase_owner(&self, owner: &Owner) -> Result<(), Fault> {
+        let request = DeletePointsBuilder::new(&self.collection).points(owned(owner)).wait(true).ordering(strong());
+        self.client.delete_points(request).await.map_err(unavailable)?;
+        Ok(())
+    }
+
+    async fn reset(&self) -> Result<(), Fault> {
+        if self.exists().await? {
+            self.client.delete_collection(&self.collection).await.map_err(unavailable)?;
+        }
+        self.prepare().await
+    }
+
+    async fn retire(&self, earlier: &Space) -> Result<(), Fault> {
+        let collection = collection_name(&self.settings.prefix, Some(earlier));
+        if collection != self.collection && self.client.collection_exists(&collection).await.map_err(unavailable)? {
+            self.client.delete_collection(&collection).await.map_err(unavailable)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,677 @@
+//! What recall, the indexes and the relay read and write: the narrow side of the schema. Whole records are mapped in
+//! `row`.
+
+use super::row::{id_bytes, id_from};
+use crate::index::{IndexOp, IndexedRow, LegHit, Mark, RecordFilter, Upsert, agent_mark, cut_hits, marks};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use strata_core::policy::recall::{KeywordMatch, bm25};
+use strata_core::record::{Kind, Status, Tier};
+use strata_core::time::DAY;
+use strata_core::{AgentId, MemoryId, Owner, TenantId, Timestamp, UserId};
+use strata_runtime::sqlite::SqliteError;
+use strata_text::Terms;
+use strata_text::bm25::{AVERAGE_LENGTH, ceiling, document_weights, idf};
+use uuid::Uuid;
+
+/// Rows of `owners` of a user, every agent, with the agent's name; empty when the user has never written.
+fn owners_of_user(connection: &Connection, owner: &Owner) -> Result<Vec<(i64, String)>, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT o.owner_id, o.agent FROM users u JOIN owners o ON o.user_id = u.user_id \
+         WHERE u.tenant = ?1 AND u.user = ?2 ORDER BY o.owner_id",
+    )?;
+    let rows = statement.query_map((owner.tenant.as_str(), owner.user.as_str()), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Records of a user, of every agent and status.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn count(connection: &Connection, owner: &Owner) -> Result<u64, SqliteError> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT coalesce(sum(o.records), 0) FROM users u JOIN owners o ON o.user_id = u.user_id \
+             WHERE u.tenant = ?1 AND u.user = ?2",
+        )?
+        .query_row((owner.tenant.as_str(), owner.user.as_str()), |row| row.get(0))?)
+}
+
+/// Whether anything a search could find is left of a record.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn is_indexed(connection: &Connection, memory_id: MemoryId) -> Result<bool, SqliteError> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM vectors WHERE memory_id = ?1) \
+             OR EXISTS (SELECT 1 FROM record_terms WHERE memory_id = ?1)",
+        )?
+        .query_row([id_bytes(memory_id)], |row| row.get(0))?)
+}
+
+fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<MemoryId> {
+    Ok(id_from(row.get(column)?))
+}
+
+fn word<T>(row: &Row<'_>, column: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    parse(text).ok_or_else(|| rusqlite::Error::InvalidColumnType(column, String::new(), rusqlite::types::Type::Text))
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(Timestamp))
+}
+
+/// Columns of [`indexed_row`], of `records r`.
+const INDEXED: &str = "r.memory_id, r.kind, r.tier, r.status, r.version, r.event_time, r.expire_time, r.valid_from, \
+     r.valid_to, r.tags, r.metadata, r.length, r.owner_id";
+
+/// A row as the index knows it, without the marks of its sessions.
+fn indexed_row(row: &Row<'_>, agent: Mark) -> rusqlite::Result<(IndexedRow, u32, Vec<String>, BTreeMap<String, String>)> {
+    let json = |column: usize| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+    let broken = |column| rusqlite::Error::InvalidColumnType(column, String::new(), rusqlite::types::Type::Text);
+    let tags = match json(9)? {
+        "[]" => Vec::new(),
+        text => serde_json::from_str(text).map_err(|_| broken(9))?,
+    };
+    let metadata = match json(10)? {
+        "{}" => BTreeMap::new(),
+        text => serde_json::from_str(text).map_err(|_| broken(10))?,
+    };
+    let indexed = IndexedRow {
+        memory_id: id(row, 0)?,
+        agent,
+        kind: word(row, 1, Kind::from_name)?,
+        tier: word(row, 2, Tier::from_name)?,
+        status: word(row, 3, Status::from_name)?,
+        version: row.get(4)?,
+        event_time: Timestamp(row.get(5)?),
+        expire_time: time(row, 6)?,
+        valid_from: time(row, 7)?,
+        valid_to: time(row, 8)?,
+        marks: Vec::new(),
+    };
+    Ok((indexed, row.get(11)?, tags, metadata))
+}
+
+fn weights(counts: Vec<(u32, u32)>, length: u32) -> Vec<(u32, f32)> {
+    document_weights(&Terms { counts, length }, AVERAGE_LENGTH)
+}
+
+/// A vector as it is stored: f32, little endian.
+#[must_use]
+pub fn vector_bytes(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// A stored vector.
+fn vector_of(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+}
+
+/// Reads everything the exact index keeps of a user: every record of every agent, with its vector when it is of `model`.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn each_of_user(
+    connection: &Connection,
+    owner: &Owner,
+    model: Option<&str>,
+    mut take: impl FnMut(Upsert),
+) -> Result<(), SqliteError> {
+    let user_level = owner.user_level();
+    for (owner_id, agent) in owners_of_user(connection, owner)? {
+        let owner = Owner { agent: AgentId::new(agent).ok(), ..user_level.clone() };
+        let mut terms: HashMap<MemoryId, Vec<(u32, u32)>> = HashMap::new();
+        let mut statement = connection.prepare_cached("SELECT memory_id, term, tf FROM record_terms WHERE owner_id = ?1")?;
+        let mut rows = statement.query([owner_id])?;
+        while let Some(row) = rows.next()? {
+            // In order of the key: by term.
+            terms.entry(id(row, 0)?).or_default().push((row.get(1)?, row.get(2)?));
+        }
+        let mut sessions: HashMap<MemoryId, BTreeSet<String>> = HashMap::new();
+        let mut statement = connection
+            .prepare_cached("SELECT memory_id, session_id FROM evidence WHERE owner_id = ?1 AND session_id IS NOT NULL")?;
+        let mut rows = statement.query([owner_id])?;
+        while let Some(row) = rows.next()? {
+            sessions.entry(id(row, 0)?).or_default().insert(row.get(1)?);
+        }
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {INDEXED}, v.vector FROM records r LEFT JOIN vectors v ON v.memory_id = r.memory_id AND v.model = ?2 \
+             WHERE r.owner_id = ?1"
+        ))?;
+        let mut rows = statement.query(params![owner_id, model.unwrap_or_default()])?;
+        while let Some(row) = rows.next()? {
+            let (mut indexed, length, tags, metadata) = indexed_row(row, agent_mark(owner.agent.as_ref()))?;
+            let of = sessions.remove(&indexed.memory_id).unwrap_or_default();
+            indexed.marks = marks(tags.iter().map(String::as_str), &metadata, of.iter().map(String::as_str));
+            let vector = row.get_ref(13)?.as_blob_or_null().map_err(rusqlite::Error::from)?.map(vector_of);
+            let terms = weights(terms.remove(&indexed.memory_id).unwrap_or_default(), length);
+            take(Upsert { owner: owner.clone(), row: indexed, vector, terms });
+        }
+    }
+    Ok(())
+}
+
+/// One record as the index takes it; none when it is gone.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn upsert_of(connection: &Connection, memory_id: MemoryId, model: Option<&str>) -> Result<Option<Upsert>, SqliteError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {INDEXED}, v.vector, u.tenant, u.user, o.agent FROM records r \
+         JOIN users u ON u.user_id = r.user_id JOIN owners o ON o.owner_id = r.owner_id \
+         LEFT JOIN vectors v ON v.memory_id = r.memory_id AND v.model = ?2 WHERE r.memory_id = ?1"
+    ))?;
+    let mut rows = statement.query(params![id_bytes(memory_id), model.unwrap_or_default()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let Some(owner) = stored_owner(row.get(14)?, row.get(15)?, row.get(16)?) else { return Err(SqliteError::Other) };
+    let (mut indexed, length, tags, metadata) = indexed_row(row, agent_mark(owner.agent.as_ref()))?;
+    let owner_id: i64 = row.get(12)?;
+    let vector = row.get_ref(13)?.as_blob_or_null().map_err(rusqlite::Error::from)?.map(vector_of);
+    let sessions = sessions_of(connection, memory_id)?;
+    indexed.marks = marks(tags.iter().map(String::as_str), &metadata, sessions.iter().map(String::as_str));
+    let counts = terms_of(connection, owner_id, memory_id)?;
+    Ok(Some(Upsert { owner, row: indexed, vector, terms: weights(counts, length) }))
+}
+
+fn stored_owner(tenant: String, user: String, agent: String) -> Option<Owner> {
+    Some(Owner {
+        tenant: TenantId::new(tenant).ok()?,
+        user: UserId::new(user).ok()?,
+        agent: if agent.is_empty() { None } else { Some(AgentId::new(agent).ok()?) },
+    })
+}
+
+fn sessions_of(connection: &Connection, memory_id: MemoryId) -> Result<BTreeSet<String>, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT session_id FROM evidence WHERE memory_id = ?1 AND session_id IS NOT NULL")?;
+    let rows = statement.query_map([id_bytes(memory_id)], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn terms_of(connection: &Connection, owner_id: i64, memory_id: MemoryId) -> Result<Vec<(u32, u32)>, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT term, tf FROM record_terms WHERE memory_id = ?1 AND owner_id = ?2 ORDER BY term")?;
+    let rows = statement.query_map(params![id_bytes(memory_id), owner_id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The owner's IDF of a query (rule R3).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueryWeights {
+    /// Records of the visible owners: the n of the IDF.
+    pub records: u64,
+    /// Weight of each term that some visible record holds, ascending by term.
+    pub known: Vec<(u32, f32)>,
+    /// IDF mass of the whole query; a term nobody used weighs as the owner's rarest.
+    pub mass: f64,
+    /// Largest BM25 the query could get.
+    pub ceiling: f64,
+}
+
+/// Weighs the terms of a query by the documents of the visible owners, of nobody else.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn query_weights(connection: &Connection, owner_ids: &[i64], terms: &[(u32, u32)]) -> Result<QueryWeights, SqliteError> {
+    let mut of_owner = connection.prepare_cached("SELECT records FROM owners WHERE owner_id = ?1")?;
+    let mut of_term = connection.prepare_cached("SELECT df FROM owner_terms WHERE owner_id = ?1 AND term = ?2")?;
+    let mut records = 0_u64;
+    for owner in owner_ids {
+        records += of_owner.query_row([owner], |row| row.get::<_, u64>(0)).optional()?.unwrap_or_default();
+    }
+    let mut known = Vec::new();
+    let mut all = Vec::new();
+    for (term, _) in terms {
+        let mut documents = 0_u64;
+        for owner in owner_ids {
+            documents += of_term.query_row((owner, term), |row| row.get::<_, u64>(0)).optional()?.unwrap_or_default();
+        }
+        // The rarest term of an owner stands in one record.
+        let weight = idf(records.max(1), documents.max(1));
+        all.push(weight);
+        if documents > 0 {
+            known.push((*term, weight));
+        }
+    }
+    let mass = all.iter().map(|w| f64::from(*w)).sum();
+    Ok(QueryWeights { records, known, mass, ceiling: f64::from(ceiling(all)) })
+}
+
+/// What scoring needs of a record: everything but what is read in the end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What filters it; marks are filled only when asked for.
+    pub row: IndexedRow,
+    /// Row of `owners`.
+    pub owner_id: i64,
+    /// Whether its owner is an agent.
+    pub of_agent: bool,
+    /// Slot.
+    pub key: Option<String>,
+    /// Values of the slot live side by side.
+    pub is_set: bool,
+    /// JSON of the value.
+    pub value: Option<String>,
+    /// 0..1.
+    pub confidence: f64,
+    /// 1..5.
+    pub importance: u8,
+    /// Times cited.
+    pub cite_count: u64,
+    /// Last citation.
+    pub last_cited_at: Option<Timestamp>,
+    /// The older ACTIVE record it may replace (rule K0).
+    pub conflicts_with: Option<MemoryId>,
+    /// Words of the indexed text.
+    pub length: u32,
+}
+
+const CANDIDATE: &str = "r.key, r.is_set, r.value, r.confidence, r.importance, r.cite_count, r.last_cited_at, \
+     r.conflicts_with, o.agent";
+
+fn candidate_of(connection: &Connection, row: &Row<'_>, with_marks: bool) -> Result<Candidate, SqliteError> {
+    let agent: String = row.get(21)?;
+    let agent = AgentId::new(agent).ok();
+    let (mut indexed, length, tags, metadata) = indexed_row(row, agent_mark(agent.as_ref()))?;
+    if with_marks {
+        let sessions = sessions_of(connection, indexed.memory_id)?;
+        indexed.marks = marks(tags.iter().map(String::as_str), &metadata, sessions.iter().map(String::as_str));
+    }
+    Ok(Candidate {
+        row: indexed,
+        owner_id: row.get(12)?,
+        of_agent: agent.is_some(),
+        key: row.get(13)?,
+        is_set: row.get(14)?,
+        value: row.get(15)?,
+        confidence: row.get(16)?,
+        importance: row.get(17)?,
+        cite_count: row.get(18)?,
+        last_cited_at: time(row, 19)?,
+        conflicts_with: row.get::<_, Option<[u8; 16]>>(20)?.map(id_from),
+        length,
+    })
+}
+
+/// A record as the truth has it now, if a visible owner has it and the filter lets it through: the check that every hit
+/// passes, whatever an index said (rule R1).
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn candidate(
+    connection: &Connection,
+    owner_ids: &[i64],
+    memory_id: MemoryId,
+    filter: &RecordFilter,
+) -> Result<Option<Candidate>, SqliteError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {INDEXED}, {CANDIDATE} FROM records r JOIN owners o ON o.owner_id = r.owner_id WHERE r.memory_id = ?1"
+    ))?;
+    let mut rows = statement.query([id_bytes(memory_id)])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let found = candidate_of(connection, row, !filter.marks.is_empty())?;
+    Ok(Some(found).filter(|found| owner_ids.contains(&found.owner_id) && filter.admits(&found.row)))
+}
+
+/// Records of a key at the visible owners that the filter lets through.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn of_key(
+    connection: &Connection,
+    owner_ids: &[i64],
+    key: &str,
+    filter: &RecordFilter,
+) -> Result<Vec<Candidate>, SqliteError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {INDEXED}, {CANDIDATE} FROM records r JOIN owners o ON o.owner_id = r.owner_id \
+         WHERE r.owner_id = ?1 AND r.key = ?2 ORDER BY r.event_time DESC, r.memory_id DESC LIMIT {SLOT_RECORDS}"
+    ))?;
+    let mut out = Vec::new();
+    for owner_id in owner_ids {
+        let mut rows = statement.query(params![owner_id, key])?;
+        while let Some(row) = rows.next()? {
+            let found = candidate_of(connection, row, !filter.marks.is_empty())?;
+            if filter.admits(&found.row) {
+                out.push(found);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Records of one slot and owner that an exact key lookup reads at most, newest first.
+const SLOT_RECORDS: u32 = 256;
+
+/// Records of the visible owners that the index has still to be told of, newest first.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn pending(connection: &Connection, owner_ids: &[i64], limit: usize) -> Result<Vec<MemoryId>, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT memory_id FROM outbox WHERE owner_id = ?1 AND op = 'UPSERT' ORDER BY seq DESC LIMIT ?2")?;
+    let mut seen = BTreeSet::new();
+    let mut out = Vec::new();
+    for owner_id in owner_ids {
+        let mut rows = statement.query(params![owner_id, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            let memory_id = id(row, 0)?;
+            if out.len() < limit && seen.insert(memory_id) {
+                out.push(memory_id);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// BM25 and matched IDF mass of one record: what the keyword leg would have said, from the truth.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn keyword_match(
+    connection: &Connection,
+    owner_id: i64,
+    memory_id: MemoryId,
+    length: u32,
+    query: &[(u32, f32)],
+) -> Result<KeywordMatch, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT tf FROM record_terms WHERE owner_id = ?1 AND term = ?2 AND memory_id = ?3")?;
+    let mut counts = Vec::new();
+    for (term, _) in query {
+        if let Some(count) = statement.query_row(params![owner_id, term, id_bytes(memory_id)], |row| row.get(0)).optional()? {
+            counts.push((*term, count));
+        }
+    }
+    Ok(bm25(query, &weights(counts, length)))
+}
+
+/// The keyword leg from SQLite alone, for when the index does not answer (rule D2): best first, at most `limit`.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn keyword_leg(
+    connection: &Connection,
+    owner_ids: &[i64],
+    query: &[(u32, f32)],
+    filter: &RecordFilter,
+    limit: u32,
+) -> Result<Vec<LegHit>, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT t.memory_id, t.tf, r.length, r.version FROM record_terms t JOIN records r ON r.memory_id = t.memory_id \
+         WHERE t.owner_id = ?1 AND t.term = ?2",
+    )?;
+    let mut scores: HashMap<MemoryId, (u64, f32)> = HashMap::new();
+    for owner_id in owner_ids {
+        for (term, idf) in query {
+            let mut rows = statement.query(params![owner_id, term])?;
+            while let Some(row) = rows.next()? {
+                let weight = weights(vec![(*term, row.get(1)?)], row.get(2)?).first().map_or(0.0, |(_, weight)| *weight);
+                scores.entry(id(row, 0)?).or_insert((row.get(3)?, 0.0)).1 += idf * weight;
+            }
+        }
+    }
+    let mut hits: Vec<LegHit> =
+        scores.into_iter().map(|(memory_id, (version, score))| LegHit { memory_id, version, score }).collect();
+    let all = hits.len();
+    cut_hits(&mut hits, all);
+    let mut out = Vec::new();
+    for hit in hits {
+        if out.len() == limit as usize {
+            break;
+        }
+        if candidate(connection, owner_ids, hit.memory_id, filter)?.is_some() {
+            out.push(hit);
+        }
+    }
+    Ok(out)
+}
+
+/// The vector of a record in a space, if it has one.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn vector(connection: &Connection, memory_id: MemoryId, model: &str) -> Result<Option<Vec<f32>>, SqliteError> {
+    let mut statement = connection.prepare_cached("SELECT vector FROM vectors WHERE memory_id = ?1 AND model = ?2")?;
+    let found = statement.query_row(params![id_bytes(memory_id), model], |row| {
+        Ok(vector_of(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?))
+    });
+    Ok(found.optional()?)
+}
+
+/// The sentence of a record.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn content(connection: &Connection, memory_id: MemoryId) -> Result<Option<String>, SqliteError> {
+    let mut statement = connection.prepare_cached("SELECT content FROM records WHERE memory_id = ?1")?;
+    Ok(statement.query_row([id_bytes(memory_id)], |row| row.get(0)).optional()?)
+}
+
+/// One change to tell the index of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Record.
+    pub memory_id: MemoryId,
+    /// What to do; none when the record and its owner are gone and nobody can say whose it was.
+    pub op: Option<IndexOp>,
+    /// The sentence to embed, when the record has no vector in the space.
+    pub content: Option<String>,
+}
+
+/// The oldest rows of the outbox.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Changes, one a record, in the order of their last row.
+    pub changes: Vec<Change>,
+    /// Last row of the batch; rows up to it are done when the changes are.
+    pub last_seq: i64,
+    /// Rows of the outbox the batch stands for.
+    pub rows: usize,
+}
+
+/// Reads the oldest `limit` rows of the outbox with what they are about.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn outbox_batch(connection: &Connection, limit: usize, model: Option<&str>) -> Result<Batch, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT x.seq, x.memory_id, x.op, u.tenant, u.user, o.agent FROM outbox x \
+         LEFT JOIN owners o ON o.owner_id = x.owner_id LEFT JOIN users u ON u.user_id = o.user_id ORDER BY x.seq LIMIT ?1",
+    )?;
+    let mut rows = statement.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut batch = Batch::default();
+    let mut last: BTreeMap<MemoryId, (i64, bool, Option<Owner>)> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let owner = match (row.get::<_, Option<String>>(3)?, row.get::<_, Option<String>>(4)?, row.get::<_, Option<String>>(5)?) {
+            (Some(tenant), Some(user), Some(agent)) => stored_owner(tenant, user, agent),
+            (_, _, _) => None,
+        };
+        batch.last_seq = row.get(0)?;
+        batch.rows += 1;
+        last.insert(id(row, 1)?, (batch.last_seq, row.get::<_, String>(2)? == "DELETE", owner));
+    }
+    let mut ordered: Vec<_> = last.into_iter().collect();
+    ordered.sort_by_key(|(_, (seq, ..))| *seq);
+    for (memory_id, (_, delete, owner)) in ordered {
+        batch.changes.push(change_of(connection, memory_id, delete, owner, model)?);
+    }
+    Ok(batch)
+}
+
+fn change_of(
+    connection: &Connection,
+    memory_id: MemoryId,
+    delete: bool,
+    owner: Option<Owner>,
+    model: Option<&str>,
+) -> Result<Change, SqliteError> {
+    let upsert = if delete { None } else { upsert_of(connection, memory_id, model)? };
+    let Some(upsert) = upsert else {
+        // Deleted, or gone before the index heard of it.
+        return Ok(Change { memory_id, op: owner.map(|owner| IndexOp::Delete { owner, memory_id }), content: None });
+    };
+    let content = if upsert.vector.is_none() && model.is_some() { content(connection, memory_id)? } else { None };
+    Ok(Change { memory_id, op: Some(IndexOp::Upsert(Box::new(upsert))), content })
+}
+
+/// The next `limit` records after `after`, in order of their ids, as changes: the walk of a reindex.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn walk(connection: &Connection, after: Option<MemoryId>, limit: usize, model: Option<&str>) -> Result<Vec<Change>, SqliteError> {
+    let mut statement = connection.prepare_cached("SELECT memory_id FROM records WHERE memory_id > ?1 ORDER BY memory_id LIMIT ?2")?;
+    let after: Vec<u8> = after.map(|id| id_bytes(id).to_vec()).unwrap_or_default();
+    let rows = statement.query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| id(row, 0))?;
+    let ids = rows.collect::<Result<Vec<_>, _>>()?;
+    ids.into_iter().map(|memory_id| change_of(connection, memory_id, false, None, model)).collect()
+}
+
+/// Stores vectors of a space; records that are gone meanwhile are skipped.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn put_vectors(connection: &Connection, model: &str, vectors: &[(MemoryId, Vec<f32>)]) -> Result<(), SqliteError> {
+    let mut put = connection.prepare_cached(
+        "INSERT INTO vectors (memory_id, owner_id, model, version, vector) \
+         SELECT memory_id, owner_id, ?2, version, ?3 FROM records WHERE memory_id = ?1 \
+         ON CONFLICT (memory_id) DO UPDATE SET model = excluded.model, version = excluded.version, vector = excluded.vector",
+    )?;
+    for (memory_id, vector) in vectors {
+        put.execute(params![id_bytes(*memory_id), model, vector_bytes(vector)])?;
+    }
+    Ok(())
+}
+
+/// Notes on records that their vector is in the index; no new version: it is no change of the record.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn mark_embedded(connection: &Connection, model: &str, ids: &[MemoryId]) -> Result<(), SqliteError> {
+    let mut mark = connection.prepare_cached(
+        "UPDATE records SET embedding_model = ?2 WHERE memory_id = ?1 AND embedding_model IS NOT ?2 \
+         AND EXISTS (SELECT 1 FROM vectors WHERE memory_id = ?1 AND model = ?2)",
+    )?;
+    for memory_id in ids {
+        mark.execute(params![id_bytes(*memory_id), model])?;
+    }
+    Ok(())
+}
+
+/// Takes rows of the outbox off, up to `last_seq`.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn acknowledge(connection: &Connection, last_seq: i64) -> Result<(), SqliteError> {
+    connection.prepare_cached("DELETE FROM outbox WHERE seq <= ?1")?.execute([last_seq])?;
+    Ok(())
+}
+
+/// Rows of the outbox and the time of the oldest.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn outbox_state(connection: &Connection) -> Result<(u64, Option<Timestamp>), SqliteError> {
+    let mut statement = connection.prepare_cached("SELECT count(*), min(time) FROM outbox")?;
+    Ok(statement.query_row([], |row| Ok((row.get(0)?, time(row, 1)?)))?)
+}
+
+/// Whether there is no record at all.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn is_empty(connection: &Connection) -> Result<bool, SqliteError> {
+    Ok(connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM records)", [], |row| row.get(0))?)
+}
+
+/// A value of `meta`.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn meta(connection: &Connection, name: &str) -> Result<Option<String>, SqliteError> {
+    let mut statement = connection.prepare_cached("SELECT value FROM meta WHERE name = ?1")?;
+    Ok(statement.query_row([name], |row| row.get(0)).optional()?)
+}
+
+/// Sets a value of `meta`, or takes it away.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn set_meta(connection: &Connection, name: &str, value: Option<&str>) -> Result<(), SqliteError> {
+    match value {
+        Some(value) => connection
+            .prepare_cached("INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2")?
+            .execute([name, value])?,
+        None => connection.prepare_cached("DELETE FROM meta WHERE name = ?1")?.execute([name])?,
+    };
+    Ok(())
+}
+
+/// What was recalled, for counts and for [`crate::recall`]'s ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recalled {
+    /// Id of the recall.
+    pub recall_id: Uuid,
+    /// The user.
+    pub user_id: i64,
+    /// When.
+    pub time: Timestamp,
+    /// What was returned.
+    pub ids: Vec<MemoryId>,
+}
+
+/// Counts recalls and keeps their ids for a day.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn record_recalls(connection: &Connection, recalls: &[Recalled]) -> Result<(), SqliteError> {
+    let mut keep = connection
+        .prepare_cached("INSERT OR IGNORE INTO recalls (recall_id, user_id, time, memory_ids) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut count = connection.prepare_cached(
+        "UPDATE records SET recall_count = recall_count + 1, last_recalled_at = max(coalesce(last_recalled_at, ?2), ?2) \
+         WHERE memory_id = ?1",
+    )?;
+    for recall in recalls {
+        let ids: Vec<u8> = recall.ids.iter().flat_map(|memory_id| id_bytes(*memory_id)).collect();
+        keep.execute(params![recall.recall_id.as_bytes(), recall.user_id, recall.time.micros(), ids])?;
+        for memory_id in &recall.ids {
+            count.execute(params![id_bytes(*memory_id), recall.time.micros()])?;
+        }
+    }
+    if let Some(last) = recalls.iter().map(|recall| recall.time).max() {
+        connection
+            .prepare_cached("DELETE FROM recalls WHERE recall_id IN (SELECT recall_id FROM recalls WHERE time < ?1 ORDER BY time LIMIT 512)")?
+            .execute([last.plus(-DAY).micros()])?;
+    }
+    Ok(())
+}
+
+/// Records of the visible owners with at least `citations` citations in all, the last one since `since`, most cited
+/// first: who may be recently frequent (rule R10).
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn cited_since(
+    connection: &Connection,
+    owner_ids: &[i64],
+    citations: u32,
+    since: Timestamp,
+) -> Result<Vec<(MemoryId, u32, Timestamp)>, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT memory_id, cite_count, last_cited_at FROM records \
+         WHERE owner_id = ?1 AND last_cited_at >= ?2 AND cite_count >= ?3 ORDER BY last_cited_at DESC LIMIT 64",
+    )?;
+    let mut out = Vec::new();
+    for owner_id in owner_ids {
+        let rows = statement.query_map(params![owner_id, since.micros(), citations], |row| {
+            Ok((id(row, 0)?, row.get(1)?, Timestamp(row.get(2)?)))
+        })?;
+        for row in rows {
+            out.push(row?);
+        }
+    }
+    Ok(out)
+}

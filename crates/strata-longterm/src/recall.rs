@@ -1,0 +1,951 @@
+//! Recall: what is relevant to a question, of what the asker may see (rules R1 to R13, K8, K10).
+//!
+//! ```text
+//!   keys, query --> prepare (one snapshot): who is asking, the owner's IDF, records of the keys, rows the index lacks
+//!        |                |
+//!        |           index.search: both legs, filtered inside the query     no answer: keywords from SQLite, degraded
+//!        |                |
+//!        +-----------> decide (one snapshot): every hit is held against its row, fused, scored, ordered, merged; then
+//!                      the few that are answered are read whole
+//! ```
+//!
+//! The index says where to look; SQLite says what is there. A hit whose owner, status, expiry or version is not what the
+//! row says is dropped, so a stale index costs recall and nothing else. Nothing here waits for a write: counts go through a
+//! bounded queue.
+
+use crate::index::{APART, Index, LegHit, LegQuery, Legs, RecordFilter, agent_mark, cut_hits, exact::dot, marks};
+use crate::metadata::search::{self, Candidate, QueryWeights, Recalled};
+use crate::metadata::{Visible, query, row};
+use crate::relay::Relay;
+use crate::scope::OwnerScope;
+use arc_swap::ArcSwap;
+use moka::sync::Cache;
+use rusqlite::Connection;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+use strata_api::convert::{common, longterm as convert};
+use strata_api::longterm::v1 as pb;
+use strata_core::policy::recall::{
+    self as policy, Bounds, Fused, Fusion, GateContext, KeywordMatch, OrderFacts, RecallSettings, Rerank, Score, ScoreFacts,
+};
+use strata_core::policy::registry::Registry;
+use strata_core::policy::settings::PolicySettings;
+use strata_core::record::{Kind, Status, Tier};
+use strata_core::rule::Finding;
+use strata_core::time::{DAY, SECOND};
+use strata_core::{FactKey, Fault, MemoryId, Owner, Reason, Timestamp, limits};
+use strata_runtime::ports::Ports;
+use strata_runtime::sqlite::{Database, SqliteError};
+use strata_runtime::task::TaskGroup;
+use strata_text::embed::{Embedder, Purpose, normalise};
+use strata_text::TextFeatures;
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+/// Terms of a query that are looked for: more than any question has; a pasted document is cut.
+const QUERY_TERMS: usize = 128;
+/// Rows of the outbox that are searched beside the index, newest first.
+const PENDING_ROWS: usize = 256;
+/// Of those, texts that are embedded for the answer; the others are found by their words.
+const PENDING_EMBEDS: usize = 32;
+/// Vectors of pending rows kept until the relay has delivered them.
+const PENDING_VECTORS: u64 = 4_096;
+/// Longest wait for a query's vector; then the answer is by key and words.
+const EMBED_WAIT: Duration = Duration::from_secs(2);
+/// Items looked at beyond the wanted ones, for near-duplicates to merge into.
+const MERGE_SLACK: usize = 16;
+/// Keys of one call.
+const KEYS: usize = 100;
+/// Recalls that wait to be counted.
+const USAGE_QUEUE: usize = 1_024;
+/// Recalls counted in one write.
+const USAGE_BATCH: usize = 64;
+/// Failures of the index in a row that open the breaker.
+const BREAKER_FAILURES: u32 = 3;
+/// Longest time the breaker stays open before one call tries again, in microseconds.
+const BREAKER_MICROS: i64 = 5 * SECOND;
+
+/// What recall is made of.
+#[derive(Clone, Debug)]
+pub struct RecallParts {
+    /// Clock and ids.
+    pub ports: Ports,
+    /// Settings: read once per call.
+    pub settings: Arc<ArcSwap<PolicySettings>>,
+    /// The truth.
+    pub database: Database,
+    /// Known keys, for their aliases.
+    pub registry: Arc<Registry>,
+    /// The index.
+    pub index: Arc<dyn Index>,
+    /// Makes vectors.
+    pub embedder: Option<Arc<dyn Embedder>>,
+    /// Knows whether dense search may be used.
+    pub relay: Relay,
+}
+
+/// Recall. Cheap to clone.
+#[derive(Clone)]
+pub struct Recall {
+    parts: RecallParts,
+    breaker: Arc<Breaker>,
+    pending_vectors: Cache<MemoryId, Arc<Vec<f32>>>,
+    usage: mpsc::Sender<Usage>,
+    counter: Arc<parking_lot::Mutex<Option<mpsc::Receiver<Usage>>>>,
+}
+
+impl fmt::Debug for Recall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recall").field("index", &self.parts.index).finish_non_exhaustive()
+    }
+}
+
+enum Usage {
+    Recalled(Recalled),
+    Settled(oneshot::Sender<()>),
+}
+
+/// Keeps calls away from an index that does not answer.
+#[derive(Debug, Default)]
+struct Breaker {
+    failures: AtomicU32,
+    closed_again: AtomicI64,
+}
+
+impl Breaker {
+    fn lets_through(&self, now: Timestamp) -> bool {
+        let until = self.closed_again.load(Ordering::Acquire);
+        // A clock that stepped back must not keep it open.
+        self.failures.load(Ordering::Acquire) < BREAKER_FAILURES || now.micros() >= until || until - now.micros() > BREAKER_MICROS
+    }
+
+    fn answered(&self) {
+        self.failures.store(0, Ordering::Release);
+    }
+
+    fn failed(&self, now: Timestamp) {
+        let failures = self.failures.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+        let wait = (SECOND / 4).saturating_mul(1 << failures.min(5)).min(BREAKER_MICROS);
+        self.closed_again.store(now.plus(wait).micros(), Ordering::Release);
+    }
+}
+
+/// A call, understood.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// None when only keys are asked for.
+    query: Option<String>,
+    keys: Vec<FactKey>,
+    k: limits::Page,
+    filter: RecordFilter,
+    min_score: f64,
+    explain: bool,
+    fresh: Option<u64>,
+    vector: Option<Vec<f32>>,
+}
+
+/// What one snapshot says before the index is asked.
+#[derive(Debug, Default)]
+struct Prepared {
+    owner_ids: Vec<i64>,
+    user_id: i64,
+    weights: QueryWeights,
+    keyed: Vec<Candidate>,
+    pending: Vec<PendingRow>,
+}
+
+/// A record the index has still to be told of.
+#[derive(Debug)]
+struct PendingRow {
+    candidate: Candidate,
+    words: KeywordMatch,
+    vector: Option<Arc<Vec<f32>>>,
+    content: Option<String>,
+}
+
+/// What the legs found, whoever answered.
+#[derive(Debug, Default)]
+struct Found {
+    legs: Legs,
+    /// The query's vector, for the pending rows.
+    query: Option<Vec<f32>>,
+    degraded: bool,
+    findings: Vec<Finding>,
+}
+
+/// A record on its way into the answer.
+#[derive(Clone, Debug)]
+struct Item {
+    candidate: Candidate,
+    score: Score,
+    ranks: policy::Ranks,
+    raw: policy::Raw,
+    paths: BTreeSet<&'static str>,
+    labels: Vec<String>,
+}
+
+impl Recall {
+    /// Puts it together; [`Recall::spawn`] starts its counting.
+    #[must_use]
+    pub fn new(parts: RecallParts) -> Self {
+        let (usage, counter) = mpsc::channel(USAGE_QUEUE);
+        Self {
+            parts,
+            breaker: Arc::default(),
+            pending_vectors: Cache::new(PENDING_VECTORS),
+            usage,
+            counter: Arc::new(parking_lot::Mutex::new(Some(counter))),
+        }
+    }
+
+    /// Starts the task that counts recalls; the second call does nothing. It ends with `group`, after what was queued.
+    pub fn spawn(&self, group: &TaskGroup) {
+        let Some(mut queue) = self.counter.lock().take() else { return };
+        let (database, token) = (self.parts.database.clone(), group.token().clone());
+        group.spawn("recall counts", async move {
+            let mut batch = Vec::with_capacity(USAGE_BATCH);
+            loop {
+                let received = tokio::select! {
+                    biased;
+                    received = queue.recv_many(&mut batch, USAGE_BATCH) => received,
+                    () = token.cancelled() => 0,
+                };
+                if received == 0 {
+                    break;
+                }
+                let (mut recalls, mut waiting) = (Vec::new(), Vec::new());
+                for usage in batch.drain(..) {
+                    match usage {
+                        Usage::Recalled(recalled) => recalls.push(recalled),
+                        Usage::Settled(tell) => waiting.push(tell),
+                    }
+                }
+                let written: Result<(), SqliteError> =
+                    database.write(move |db| search::record_recalls(db, &recalls)).await;
+                if let Err(error) = written {
+                    tracing::warn!(%error, "recalls were not counted");
+                }
+                waiting.into_iter().for_each(|tell| drop(tell.send(())));
+            }
+        });
+    }
+
+    /// Waits until every recall that was answered before is counted and its id can be reported on.
+    pub async fn settle(&self) {
+        let (tell, told) = oneshot::channel();
+        if self.usage.send(Usage::Settled(tell)).await.is_ok() {
+            // The task may have ended: then nothing will be counted any more.
+            let _ = told.await;
+        }
+    }
+
+    /// Finds what is relevant.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming the field; `NOT_FRESH_ENOUGH` when the wanted revision is not there; as the database says.
+    /// An index or embedder that does not answer is no error: the answer says `degraded` (rule D2).
+    pub async fn recall(&self, scope: &OwnerScope, request: pb::RecallRequest) -> Result<pb::RecallResponse, Fault> {
+        let settings = self.parts.settings.load().recall.clone();
+        let now = self.parts.ports.clock.now();
+        let asked = self.understand(scope.owner(), request, &settings, now)?;
+        let terms = asked.query.as_deref().map(strata_text::query_terms).unwrap_or_default();
+        let terms: Vec<(u32, u32)> = terms.iter().copied().take(QUERY_TERMS).collect();
+        let searches = !terms.is_empty() || asked.vector.is_some();
+
+        let prepared = self.prepare(scope, &asked, terms, searches).await?;
+        let Some(mut prepared) = prepared else {
+            return Ok(self.answer(&asked, Vec::new(), Found::default(), None));
+        };
+        let mut found = if searches { self.search(scope.owner(), &asked, &settings, &mut prepared).await? } else { Found::default() };
+        if asked.query.is_some() && !searches {
+            found.findings.push(Finding::new("R3", "NOTHING_TO_SEARCH", "the query holds nothing that can be searched for"));
+        }
+        let user_id = prepared.user_id;
+        let (query, legs) = (found.query.take(), std::mem::take(&mut found.legs));
+        let space = self.parts.index.space().map(|space| space.model.clone());
+        let min_similarity = self.parts.embedder.as_ref().map_or(1.0, |e| f64::from(e.identity().min_similarity));
+        let decision = Decision { asked: asked.clone(), settings, prepared, legs, query, space, min_similarity, searches };
+        let (items, findings) = self.parts.database.read(move |db| decision.decide(db)).await?;
+        found.findings.extend(findings);
+        Ok(self.answer(&asked, items, found, Some(user_id)))
+    }
+
+    /// Reads the request; what cannot be understood is an error, never no filter (case C072).
+    fn understand(
+        &self,
+        owner: &Owner,
+        request: pb::RecallRequest,
+        settings: &RecallSettings,
+        now: Timestamp,
+    ) -> Result<Asked, Fault> {
+        let keys: Vec<FactKey> = convert::keys("keys", &request.keys, KEYS)?
+            .into_iter()
+            .map(|key| self.parts.registry.resolve(&key))
+            .collect();
+        let blank = request.query.chars().all(|c| c.is_whitespace() || strata_core::id::is_hidden(c));
+        let query = if blank && !keys.is_empty() {
+            None
+        } else {
+            Some(common::text("query", &request.query, limits::QUERY_CHARS)?)
+        };
+        if !request.min_score.is_finite() || !(0.0..=1.0).contains(&request.min_score) {
+            return Err(Fault::field("min_score", "must lie between 0 and 1, on the fused scale of the configured method"));
+        }
+        let fresh = match request.at_least_as_fresh.as_str() {
+            "" => None,
+            text => Some(text.parse().map_err(|_| Fault::field("at_least_as_fresh", "is not a revision of this service"))?),
+        };
+        Ok(Asked {
+            query,
+            keys,
+            k: limits::page("k", request.k, settings.k, limits::RECALL_K_MAX)?,
+            filter: record_filter(owner, &convert::filter(request.filter.as_ref())?, now),
+            min_score: request.min_score,
+            explain: request.explain,
+            fresh,
+            vector: self.supplied(request.vector)?,
+        })
+    }
+
+    /// A vector of the caller's own embedder.
+    fn supplied(&self, mut vector: Vec<f32>) -> Result<Option<Vec<f32>>, Fault> {
+        if vector.is_empty() {
+            return Ok(None);
+        }
+        let Some(space) = self.parts.index.space() else {
+            return Err(Fault::field("vector", "the service runs without vectors"));
+        };
+        if vector.len() != space.dims {
+            return Err(Fault::field("vector", format!("must have {} dimensions", space.dims)));
+        }
+        if !normalise(&mut vector) {
+            return Err(Fault::field("vector", "must be finite and not zero"));
+        }
+        Ok(Some(vector))
+    }
+
+    async fn prepare(
+        &self,
+        scope: &OwnerScope,
+        asked: &Asked,
+        terms: Vec<(u32, u32)>,
+        searches: bool,
+    ) -> Result<Option<Prepared>, Fault> {
+        let (scope, asked) = (scope.clone(), asked.clone());
+        let space = self.parts.index.space().map(|space| space.model.clone());
+        let cached = self.pending_vectors.clone();
+        self.parts
+            .database
+            .read(move |db| {
+                let visible = Visible::of(db, &scope)?;
+                let revision = visible.as_ref().map_or(0, |visible| visible.revision);
+                if asked.fresh.is_some_and(|fresh| revision < fresh) {
+                    let fault = Fault::new(Reason::NotFreshEnough, "the wanted revision is not here yet; retry shortly");
+                    return Err(fault.with("revision", revision.to_string()).retry_after(100));
+                }
+                let Some(visible) = visible else { return Ok(None) };
+                let mut prepared = Prepared { user_id: visible.user_id, owner_ids: visible.owner_ids, ..Prepared::default() };
+                for key in &asked.keys {
+                    prepared.keyed.extend(search::of_key(db, &prepared.owner_ids, key.as_str(), &asked.filter)?);
+                }
+                if searches {
+                    prepared.weights = search::query_weights(db, &prepared.owner_ids, &terms)?;
+                    prepared.pending = pending_rows(db, &prepared, &asked.filter, space.as_deref(), &cached)?;
+                }
+                Ok(Some(prepared))
+            })
+            .await
+    }
+
+    /// Asks the index, and embeds what it lacks beside it.
+    async fn search(
+        &self,
+        owner: &Owner,
+        asked: &Asked,
+        settings: &RecallSettings,
+        prepared: &mut Prepared,
+    ) -> Result<Found, Fault> {
+        let mut found = Found::default();
+        found.query = self.query_vector(asked, &mut found).await;
+        let limit = settings.leg_limit(asked.k.size);
+        let query = LegQuery {
+            dense: found.query.clone(),
+            sparse: prepared.weights.known.clone(),
+            limit,
+            filter: asked.filter.clone(),
+        };
+        let asks = query.dense.is_some() || !query.sparse.is_empty();
+        let legs = async {
+            if !asks {
+                return Some(Legs::default());
+            }
+            if !self.breaker.lets_through(asked.filter.now) {
+                return None;
+            }
+            match self.parts.index.search(owner, &query).await {
+                Ok(legs) => {
+                    self.breaker.answered();
+                    Some(legs)
+                }
+                Err(_) => {
+                    self.breaker.failed(asked.filter.now);
+                    None
+                }
+            }
+        };
+        let embeds = async {
+            if query.dense.is_some() {
+                self.embed_pending(&mut prepared.pending).await;
+            }
+        };
+        let (legs, ()) = futures::join!(legs, embeds);
+        found.legs = match legs {
+            Some(legs) => legs,
+            None => {
+                found.degraded = true;
+                found.findings.push(Finding::new("D2", "DEGRADED", "the search index does not answer: found by keys and words"));
+                let (ids, sparse, filter) = (prepared.owner_ids.clone(), query.sparse.clone(), asked.filter.clone());
+                let keyword = self
+                    .parts
+                    .database
+                    .read(move |db| search::keyword_leg(db, &ids, &sparse, &filter, limit))
+                    .await?;
+                Legs { dense: Vec::new(), keyword }
+            }
+        };
+        Ok(found)
+    }
+
+    /// The query's vector, when dense search can be used.
+    async fn query_vector(&self, asked: &Asked, found: &mut Found) -> Option<Vec<f32>> {
+        let (space, embedder) = (self.parts.index.space()?, self.parts.embedder.as_ref()?);
+        if !self.parts.relay.dense_ready() {
+            found.degraded = true;
+            found.findings.push(Finding::new(
+                "D2",
+                "REINDEXING",
+                "records are being embedded by the configured embedder: found by keys and words until then",
+            ));
+            return None;
+        }
+        if asked.vector.is_some() {
+            return asked.vector.clone();
+        }
+        let text = asked.query.as_deref()?;
+        // One letter means nothing to an embedder and everything to the words (case C077).
+        if text.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
+            return None;
+        }
+        let embedded = tokio::time::timeout(EMBED_WAIT, embedder.embed(&[text], Purpose::Query)).await;
+        let vector = embedded.ok().and_then(Result::ok).and_then(|mut vectors| vectors.pop());
+        let vector = vector.and_then(|mut vector| (vector.len() == space.dims && normalise(&mut vector)).then_some(vector));
+        if vector.is_none() {
+            found.degraded = true;
+            found.findings.push(Finding::new("D2", "DEGRADED", "the query could not be embedded: found by keys and words"));
+        }
+        vector
+    }
+
+    /// Makes the vectors of rows the index has still to be told of; content never changes, so they are kept.
+    async fn embed_pending(&self, pending: &mut [PendingRow]) {
+        let Some(embedder) = &self.parts.embedder else { return };
+        let dims = self.parts.index.space().map_or(0, |space| space.dims);
+        let mut missing: Vec<&mut PendingRow> =
+            pending.iter_mut().filter(|row| row.vector.is_none() && row.content.is_some()).take(PENDING_EMBEDS).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let texts: Vec<&str> = missing.iter().filter_map(|row| row.content.as_deref()).collect();
+        let embedded = tokio::time::timeout(EMBED_WAIT, embedder.embed(&texts, Purpose::Document)).await;
+        let Ok(Ok(vectors)) = embedded else { return };
+        for (row, mut vector) in missing.iter_mut().zip(vectors) {
+            if vector.len() == dims && normalise(&mut vector) {
+                let vector = Arc::new(vector);
+                self.pending_vectors.insert(row.candidate.row.memory_id, Arc::clone(&vector));
+                row.vector = Some(vector);
+            }
+        }
+    }
+
+    /// The answer, and its entry among the recalls that can be reported on.
+    fn answer(&self, asked: &Asked, items: Vec<pb::RecallItem>, found: Found, user_id: Option<i64>) -> pb::RecallResponse {
+        let recall_id = self.parts.ports.ids.next();
+        let ids: Vec<MemoryId> =
+            items.iter().filter_map(|item| Uuid::parse_str(&item.memory.as_ref()?.memory_id).ok().map(MemoryId)).collect();
+        if let (Some(user_id), false) = (user_id, ids.is_empty()) {
+            let recalled = Recalled { recall_id, user_id, time: asked.filter.now, ids };
+            if self.usage.try_send(Usage::Recalled(recalled)).is_err() {
+                tracing::warn!("too many recalls wait to be counted: one is not");
+            }
+        }
+        pb::RecallResponse {
+            items,
+            capped: asked.k.capped,
+            degraded: found.degraded,
+            findings: found.findings.iter().map(common::wire_finding).collect(),
+            recall_id: recall_id.to_string(),
+        }
+    }
+}
+
+/// The filter of a call (rules R1, R13).
+fn record_filter(owner: &Owner, asked: &convert::Filter, now: Timestamp) -> RecordFilter {
+    let mut filter = RecordFilter::active(owner, now);
+    if !asked.kinds.is_empty() {
+        filter.kinds = asked.kinds.clone();
+    }
+    if !asked.statuses.is_empty() {
+        filter.statuses = asked.statuses.clone();
+    }
+    filter.agent = owner.agent.as_ref().map(|agent| agent_mark(Some(agent)));
+    filter.tiers = asked.tiers.clone();
+    filter.marks = marks(asked.tags.iter().map(String::as_str), &asked.metadata, asked.session_id.as_deref());
+    (filter.from, filter.to) = (asked.from, asked.to);
+    filter
+}
+
+fn pending_rows(
+    db: &Connection,
+    prepared: &Prepared,
+    filter: &RecordFilter,
+    space: Option<&str>,
+    cached: &Cache<MemoryId, Arc<Vec<f32>>>,
+) -> Result<Vec<PendingRow>, SqliteError> {
+    let mut out = Vec::new();
+    for memory_id in search::pending(db, &prepared.owner_ids, PENDING_ROWS)? {
+        let Some(candidate) = search::candidate(db, &prepared.owner_ids, memory_id, filter)? else { continue };
+        let words = search::keyword_match(db, candidate.owner_id, memory_id, candidate.length, &prepared.weights.known)?;
+        let mut vector = cached.get(&memory_id);
+        if let (None, Some(space)) = (&vector, space) {
+            vector = search::vector(db, memory_id, space)?.map(Arc::new);
+        }
+        let content = if vector.is_none() && space.is_some() { search::content(db, memory_id)? } else { None };
+        out.push(PendingRow { candidate, words, vector, content });
+    }
+    Ok(out)
+}
+
+/// Everything the last step needs, in one snapshot of the truth.
+struct Decision {
+    asked: Asked,
+    settings: RecallSettings,
+    prepared: Prepared,
+    legs: Legs,
+    query: Option<Vec<f32>>,
+    space: Option<String>,
+    min_similarity: f64,
+    searches: bool,
+}
+
+impl Decision {
+    fn decide(mut self, db: &Connection) -> Result<(Vec<pb::RecallItem>, Vec<Finding>), Fault> {
+        let mut findings = Vec::new();
+        let keyed = std::mem::take(&mut self.prepared.keyed);
+        let mut items: Vec<Item> = keyed.into_iter().map(|candidate| self.item_of_key(candidate)).collect();
+        items.sort_by(|a, b| self.order(a, b));
+        items.extend(self.searched(db)?);
+        let items = self.one_of_each_slot(db, items, &mut findings)?;
+        let mut items = self.merged(db, items)?;
+        if self.searches && items.len() < self.asked.k.size as usize {
+            self.add_recent(db, &mut items)?;
+        }
+        put_under_newer(&mut items);
+        if self.asked.explain {
+            let method = match self.settings.fusion {
+                Fusion::Rrf => "RRF",
+                Fusion::MinMax => "MIN_MAX",
+                Fusion::Absolute => "ABSOLUTE",
+            };
+            let because = format!("{} records of the owner, {} candidates a leg", self.prepared.weights.records, self.limit());
+            findings.push(Finding::new("R4", method, because));
+        }
+        let mut out = Vec::with_capacity(items.len());
+        for item in items {
+            out.extend(self.whole(db, item)?);
+        }
+        Ok((out, findings))
+    }
+
+    fn limit(&self) -> u32 {
+        self.settings.leg_limit(self.asked.k.size)
+    }
+
+    fn order(&self, a: &Item, b: &Item) -> std::cmp::Ordering {
+        let facts = |item: &Item| OrderFacts {
+            score: item.score.score,
+            confidence: item.candidate.confidence,
+            last_used: item.candidate.last_cited_at,
+            id: item.candidate.row.memory_id,
+        };
+        policy::order(&self.settings, &facts(a), &facts(b))
+    }
+
+    fn score(&self, fused: f64, candidate: &Candidate) -> Score {
+        let facts = ScoreFacts {
+            tier: candidate.row.tier,
+            event_time: candidate.row.event_time,
+            last_cited_at: candidate.last_cited_at,
+            cite_count: candidate.cite_count,
+            confidence: candidate.confidence,
+            importance: candidate.importance,
+        };
+        policy::final_score(&self.settings, fused, &facts, self.asked.filter.now)
+    }
+
+    /// A record that was asked for by its key is as relevant as can be (rule R2).
+    fn item_of_key(&self, candidate: Candidate) -> Item {
+        let score = self.score(1.0, &candidate);
+        Item {
+            candidate,
+            score,
+            ranks: policy::Ranks::default(),
+            raw: policy::Raw::default(),
+            paths: BTreeSet::from(["key"]),
+            labels: Vec::new(),
+        }
+    }
+
+    /// Hits of both legs, held against their rows, fused, above floor and threshold, in order (rules R1, R3 to R7).
+    fn searched(&mut self, db: &Connection) -> Result<Vec<Item>, Fault> {
+        let mut rows: HashMap<MemoryId, Candidate> = HashMap::new();
+        let pending: HashMap<MemoryId, PendingRow> =
+            std::mem::take(&mut self.prepared.pending).into_iter().map(|row| (row.candidate.row.memory_id, row)).collect();
+        let legs = std::mem::take(&mut self.legs);
+        let mut known: HashMap<MemoryId, Option<u64>> = HashMap::new();
+        for hit in legs.dense.iter().chain(&legs.keyword) {
+            if pending.contains_key(&hit.memory_id) || known.contains_key(&hit.memory_id) {
+                continue;
+            }
+            let found = search::candidate(db, &self.prepared.owner_ids, hit.memory_id, &self.asked.filter)?;
+            known.insert(hit.memory_id, found.as_ref().map(|found| found.row.version));
+            rows.extend(found.map(|found| (hit.memory_id, found)));
+        }
+        let fits = |hit: &LegHit| known.get(&hit.memory_id).copied().flatten() == Some(hit.version);
+        let mut dense: Vec<LegHit> = legs.dense.into_iter().filter(&fits).collect();
+        let mut keyword: Vec<LegHit> = legs.keyword.into_iter().filter(&fits).collect();
+
+        let gate = GateContext { dense: self.query.is_some(), records: self.prepared.weights.records, turns: false };
+        let (weights, settings) = (&self.prepared.weights, &self.settings);
+        let gated = gate.dense && gate.records >= settings.keyword_gate_records;
+        let mut passing = Vec::with_capacity(keyword.len());
+        for hit in keyword.drain(..) {
+            let Some(candidate) = rows.get(&hit.memory_id) else { continue };
+            if gated {
+                let words =
+                    search::keyword_match(db, candidate.owner_id, hit.memory_id, candidate.length, &weights.known)?;
+                if !policy::keyword_gate(words, weights.mass, gate, settings) {
+                    continue;
+                }
+            }
+            passing.push(hit);
+        }
+        let mut keyword = passing;
+
+        let mut late = BTreeSet::new();
+        for (memory_id, row) in pending {
+            let version = row.candidate.row.version;
+            if let (Some(query), Some(vector)) = (&self.query, &row.vector)
+                && query.len() == vector.len()
+            {
+                dense.push(LegHit { memory_id, version, score: dot(query, vector).clamp(-1.0, 1.0) });
+            }
+            if policy::keyword_gate(row.words, weights.mass, gate, settings) {
+                keyword.push(LegHit { memory_id, version, score: row.words.score as f32 });
+            }
+            late.insert(memory_id);
+            rows.insert(memory_id, row.candidate);
+        }
+        for leg in [&mut dense, &mut keyword] {
+            cut_hits(leg, self.settings.leg_limit(self.asked.k.size) as usize);
+        }
+
+        let scores = |leg: &[LegHit]| leg.iter().map(|hit| (hit.memory_id, f64::from(hit.score))).collect::<Vec<_>>();
+        let bounds = Bounds { min_similarity: self.min_similarity, max_bm25: weights.ceiling };
+        let floor = settings.floor_of(settings.fusion).max(self.asked.min_score);
+        let fused = policy::fuse(settings, settings.fusion, &scores(&dense), &scores(&keyword), bounds);
+        let mut items: Vec<Item> = Vec::with_capacity(fused.len());
+        for Fused { id, fused, ranks, raw } in fused.into_iter().filter(|hit| hit.fused >= floor) {
+            let Some(candidate) = rows.remove(&id) else { continue };
+            let mut paths = BTreeSet::new();
+            paths.extend(ranks.dense.is_some().then_some("dense"));
+            paths.extend(ranks.keyword.is_some().then_some("keyword"));
+            paths.extend(late.contains(&id).then_some("pending"));
+            let score = self.score(fused, &candidate);
+            items.push(Item { candidate, score, ranks, raw, paths, labels: Vec::new() });
+        }
+        items.sort_by(|a, b| self.order(a, b));
+        Ok(items)
+    }
+
+    /// One value per slot (rules K8, K10, P2): of what is in force the agent's before the user's, TEMPORARY before STABLE,
+    /// and it says so. The value in force takes the place of one that was found and is not. Stops when enough are there.
+    fn one_of_each_slot(&self, db: &Connection, items: Vec<Item>, findings: &mut Vec<Finding>) -> Result<Vec<Item>, Fault> {
+        let enough = self.asked.k.size as usize + MERGE_SLACK;
+        let mut out: Vec<Item> = Vec::new();
+        let mut places: HashMap<MemoryId, usize> = HashMap::new();
+        for mut item in items {
+            if out.len() >= enough {
+                break;
+            }
+            if let Some((winner, labels)) = self.winner(db, &item.candidate, findings)? {
+                if winner.row.memory_id != item.candidate.row.memory_id {
+                    item.score = self.score(item.score.fused, &winner);
+                    item.candidate = winner;
+                }
+                item.labels = labels;
+            }
+            match places.get(&item.candidate.row.memory_id) {
+                Some(place) => {
+                    let first = &mut out[*place];
+                    first.paths.extend(item.paths);
+                    if first.ranks == policy::Ranks::default() {
+                        (first.ranks, first.raw) = (item.ranks, item.raw);
+                    }
+                }
+                None => {
+                    places.insert(item.candidate.row.memory_id, out.len());
+                    out.push(item);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The value in force of a candidate's slot with its labels; none where values do not compete.
+    fn winner(
+        &self,
+        db: &Connection,
+        candidate: &Candidate,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Option<(Candidate, Vec<String>)>, Fault> {
+        let competes = |c: &Candidate| !c.is_set && c.row.tier != Tier::Event && c.row.status == Status::Active;
+        let (Some(key), true) = (&candidate.key, competes(candidate)) else { return Ok(None) };
+        // A user-wide reader sees every agent's own value; an agent sees one value of a slot.
+        let owners = if self.asked.filter.agent.is_some() { &self.prepared.owner_ids[..] } else { &[candidate.owner_id][..] };
+        let mut rivals: Vec<Candidate> =
+            search::of_key(db, owners, key, &self.asked.filter)?.into_iter().filter(|rival| competes(rival)).collect();
+        // Agent first, then TEMPORARY, then the newer: the first is in force.
+        rivals.sort_by_key(|r| {
+            let newer = (std::cmp::Reverse(r.row.event_time), std::cmp::Reverse(r.row.memory_id));
+            (!r.of_agent, r.row.tier != Tier::Temporary, newer)
+        });
+        for pair in rivals.windows(2) {
+            if (pair[0].owner_id, pair[0].row.tier) == (pair[1].owner_id, pair[1].row.tier) {
+                tracing::error!(rule = "K8", newer = %pair[0].row.memory_id, older = %pair[1].row.memory_id, "two active values of one slot");
+                let finding = Finding::new("K8", "ALARM", "two active values of one slot were stored; only the newer is returned");
+                if !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+            }
+        }
+        let Some(first) = rivals.first().cloned() else { return Ok(None) };
+        let mut labels = Vec::new();
+        if first.of_agent && rivals.iter().any(|rival| !rival.of_agent) {
+            labels.push("AGENT shadows USER".to_owned());
+        }
+        let overlaid = |rival: &Candidate| rival.owner_id == first.owner_id && rival.row.tier == Tier::Stable;
+        if first.row.tier == Tier::Temporary && rivals.iter().any(overlaid) {
+            labels.push("TEMPORARY overlays STABLE".to_owned());
+        }
+        Ok(Some((first, labels)))
+    }
+
+    /// Reranks when configured, and merges near-duplicates (rules R9, R11).
+    fn merged(&self, db: &Connection, mut items: Vec<Item>) -> Result<Vec<Item>, Fault> {
+        let wanted = self.asked.k.size as usize;
+        let keyed = items.iter().filter(|item| item.paths.contains("key")).count();
+        let similarity = Similarities::new(db, self.space.as_deref());
+        if self.settings.rerank == Rerank::Mmr && self.space.is_some() {
+            let rest = items.split_off(keyed);
+            let scores: Vec<f64> = rest.iter().map(|item| item.score.score).collect();
+            let near = |a: usize, b: usize| similarity.cosine_of(&rest[a].candidate, &rest[b].candidate).unwrap_or(0.0);
+            let chosen = policy::mmr(&self.settings, &scores, rest.len(), near);
+            items.extend(chosen.into_iter().map(|at| rest[at].clone()));
+        }
+        let merged = {
+            let view = SimilarityOf { similarity: &similarity, items: &items };
+            policy::near_duplicates(&self.settings, items.len(), wanted, &view)
+        };
+        similarity.fault()?;
+        let mut kept: BTreeMap<usize, Vec<usize>> = merged.into_iter().map(|m| (m.kept, m.duplicates)).collect();
+        let paths: Vec<BTreeSet<&'static str>> = items.iter().map(|item| item.paths.clone()).collect();
+        Ok(items
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, mut item)| {
+                let duplicates = kept.remove(&at)?;
+                for duplicate in &duplicates {
+                    item.paths.extend(&paths[*duplicate]);
+                }
+                if !duplicates.is_empty() {
+                    item.labels.push(format!("MERGED {}", duplicates.len()));
+                }
+                Some(item)
+            })
+            .collect())
+    }
+
+    /// The second group, in the room that is left (rules R8, R10).
+    fn add_recent(&self, db: &Connection, items: &mut Vec<Item>) -> Result<(), Fault> {
+        let now = self.asked.filter.now;
+        let since = now.plus(-i64::from(self.settings.recent_days) * DAY);
+        let cited = search::cited_since(db, &self.prepared.owner_ids, self.settings.recent_citations, since)?;
+        let shown: Vec<MemoryId> = items.iter().map(|item| item.candidate.row.memory_id).collect();
+        for memory_id in policy::recently_frequent(&self.settings, &cited, &shown, now) {
+            if items.len() >= self.asked.k.size as usize {
+                break;
+            }
+            let Some(found) = search::candidate(db, &self.prepared.owner_ids, memory_id, &self.asked.filter)? else { continue };
+            if let Some((winner, _)) = self.winner(db, &found, &mut Vec::new())?
+                && winner.row.memory_id != memory_id
+            {
+                continue;
+            }
+            let score = self.score(0.0, &found);
+            items.push(Item {
+                candidate: found,
+                score,
+                ranks: policy::Ranks::default(),
+                raw: policy::Raw::default(),
+                paths: BTreeSet::from(["recent"]),
+                labels: vec!["RECENTLY FREQUENT".to_owned()],
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads a record whole and makes its item; none when it is gone.
+    fn whole(&self, db: &Connection, item: Item) -> Result<Option<pb::RecallItem>, Fault> {
+        let Some(stored) = row::by_id(db, item.candidate.row.memory_id)? else { return Ok(None) };
+        let stored = query::at(stored, self.asked.filter.now);
+        let record = &stored.record;
+        let mut labels = item.labels;
+        if record.status != Status::Active {
+            labels.push(record.status.name().to_owned());
+        }
+        if APART.contains(&record.kind) {
+            labels.push(record.kind.name().to_owned());
+        }
+        if record.instruction {
+            labels.push("QUOTED".to_owned());
+        }
+        if record.kind == Kind::Summary {
+            labels.push("SUMMARY".to_owned());
+        }
+        let evidence = query::evidence(db, record.memory_id)?;
+        Ok(Some(pb::RecallItem {
+            memory: Some(convert::memory(record, &evidence)),
+            score: item.score.score,
+            paths: item.paths.iter().map(|path| (*path).to_owned()).collect(),
+            explain: if self.asked.explain { explain(&item.score, item.ranks, item.raw) } else { Default::default() },
+            labels,
+        }))
+    }
+}
+
+/// Parts of a score (rule R12).
+fn explain(score: &Score, ranks: policy::Ranks, raw: policy::Raw) -> BTreeMap<String, f64> {
+    let always = [
+        ("fused", Some(score.fused)),
+        ("freshness", Some(score.freshness)),
+        ("boost", Some(score.boost)),
+        ("confidence", Some(score.confidence)),
+        ("importance", Some(score.importance)),
+        ("dense_rank", ranks.dense.map(f64::from)),
+        ("keyword_rank", ranks.keyword.map(f64::from)),
+        ("cosine", raw.cosine),
+        ("bm25", raw.bm25),
+    ];
+    always.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// An older value that a newer one may replace stands directly under it, and says so (rule K0).
+fn put_under_newer(items: &mut Vec<Item>) {
+    let mut at = 0;
+    while at < items.len() {
+        let older = items[at].candidate.conflicts_with.filter(|_| items[at].candidate.row.status == Status::Active);
+        let place = older.and_then(|older| items.iter().position(|item| item.candidate.row.memory_id == older));
+        if let Some(place) = place.filter(|place| *place != at) {
+            let mut item = items.remove(place);
+            if place < at {
+                at -= 1;
+            }
+            item.labels.push("POSSIBLY SUPERSEDED".to_owned());
+            items.insert(at + 1, item);
+        }
+        at += 1;
+    }
+}
+
+/// Vectors and claims of records, read when they are first compared.
+struct Similarities<'db> {
+    db: &'db Connection,
+    space: Option<&'db str>,
+    vectors: RefCell<HashMap<MemoryId, Option<Arc<Vec<f32>>>>>,
+    features: RefCell<HashMap<MemoryId, Option<Arc<TextFeatures>>>>,
+    fault: RefCell<Option<SqliteError>>,
+}
+
+impl<'db> Similarities<'db> {
+    fn new(db: &'db Connection, space: Option<&'db str>) -> Self {
+        Self { db, space, vectors: RefCell::default(), features: RefCell::default(), fault: RefCell::default() }
+    }
+
+    /// The error of a read, if one failed: comparing has no way to say so.
+    fn fault(&self) -> Result<(), SqliteError> {
+        self.fault.borrow_mut().take().map_or(Ok(()), Err)
+    }
+
+    fn noted<T>(&self, read: Result<Option<T>, SqliteError>) -> Option<Arc<T>> {
+        match read {
+            Ok(found) => found.map(Arc::new),
+            Err(error) => {
+                self.fault.borrow_mut().get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    fn vector(&self, id: MemoryId) -> Option<Arc<Vec<f32>>> {
+        let space = self.space?;
+        let read = || self.noted(search::vector(self.db, id, space));
+        self.vectors.borrow_mut().entry(id).or_insert_with(read).clone()
+    }
+
+    fn features(&self, id: MemoryId) -> Option<Arc<TextFeatures>> {
+        let read = || self.noted(search::content(self.db, id).map(|text| text.as_deref().map(strata_text::features)));
+        self.features.borrow_mut().entry(id).or_insert_with(read).clone()
+    }
+
+    fn cosine_of(&self, a: &Candidate, b: &Candidate) -> Option<f64> {
+        let (a, b) = (self.vector(a.row.memory_id)?, self.vector(b.row.memory_id)?);
+        (a.len() == b.len()).then(|| f64::from(dot(&a, &b).clamp(-1.0, 1.0)))
+    }
+}
+
+struct SimilarityOf<'a, 'db> {
+    similarity: &'a Similarities<'db>,
+    items: &'a [Item],
+}
+
+impl policy::Similarity for SimilarityOf<'_, '_> {
+    fn same_slot_value(&self, better: usize, worse: usize) -> bool {
+        let (a, b) = (&self.items[better].candidate, &self.items[worse].candidate);
+        a.key.is_some() && a.key == b.key && a.value.is_some() && a.value == b.value
+    }
+
+    fn cosine(&self, better: usize, worse: usize) -> Option<f64> {
+        self.similarity.cosine_of(&self.items[better].candidate, &self.items[worse].candidate)
+    }
+
+    fn same_claims(&self, better: usize, worse: usize) -> bool {
+        let of = |at: usize| self.similarity.features(self.items[at].candidate.row.memory_id);
+        let (Some(a), Some(b)) = (of(better), of(worse)) else { return false };
+        let values = |features: &TextFeatures| features.values.iter().map(|v| v.normal.clone()).collect::<BTreeSet<_>>();
+        a.negation == b.negation && values(&a) == values(&b)
+    }
+}

@@ -1,0 +1,426 @@
+//! The relay between the truth and the index: what a transaction left in the outbox is embedded, put into the index, and
+//! only then taken off.
+//!
+//! ```text
+//!   outbox (SQLite) -> read a batch -> embed what has no vector -> store vectors -> tell the index -> take the rows off
+//!                      one snapshot    outside any transaction     one write       it waits          one write
+//! ```
+//!
+//! - Embedding and the index are never waited for inside a transaction (case C134).
+//! - Every step may be repeated: after a crash the same rows are read again. Nothing is taken off before the index has it.
+//! - When the index or the embedder is down the rows wait, and the waits grow. Until then recall reads them from the outbox
+//!   beside the index (case C126), and writes are pushed back when there are too many
+//!   ([`strata_core::limits::OUTBOX_ROWS`]).
+//! - The space of the vectors is kept in the database. When the embedder is another one, every record is embedded again,
+//!   walking the records in order with a cursor that survives a restart; meanwhile recall is by key and words, because
+//!   vectors of two spaces cannot be compared (cases C123, C125).
+
+use crate::index::{Index, IndexOp, Space};
+use crate::metadata::search::{self, Change};
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use strata_core::{Fault, MemoryId, Timestamp};
+use strata_runtime::ports::{Ports, pause};
+use strata_runtime::retry::Backoff;
+use strata_runtime::sqlite::{Database, SqliteError};
+use strata_runtime::task::TaskGroup;
+use strata_text::embed::{EmbedError, Embedder, Purpose, normalise};
+use tokio::sync::Notify;
+
+/// Rows of the outbox in one round: one commit and one call of the index for all.
+pub const BATCH_ROWS: usize = 256;
+/// Texts in one call of the embedder.
+const EMBED_TEXTS: usize = 32;
+/// Records of a reindex between two looks at the outbox: new writes do not wait for old ones.
+const WALK_RECORDS: usize = 128;
+/// Waits between tries while something is down.
+const BACKOFF: Backoff = Backoff { attempts: u32::MAX, base: Duration::from_millis(50), max: Duration::from_secs(5) };
+/// Name in `meta` of the space every record's vector is in.
+const META_SPACE: &str = "index.space";
+/// Name in `meta` of the last record a reindex has done; empty at its start.
+const META_CURSOR: &str = "index.reindex";
+
+/// How the relay is doing: for health, metrics and the status of the role.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RelayStatus {
+    /// Rows the index has still to be told of.
+    pub pending: u64,
+    /// Age of the oldest, in microseconds; 0 when there is none.
+    pub oldest_micros: i64,
+    /// Whether the last round could not reach the index.
+    pub index_down: bool,
+    /// Whether the last round could not embed.
+    pub embedder_down: bool,
+    /// Whether records are being embedded again: dense recall is off meanwhile.
+    pub reindexing: bool,
+}
+
+/// The relay. Cheap to clone; clones are the same relay.
+#[derive(Clone)]
+pub struct Relay {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    ports: Ports,
+    database: Database,
+    index: Arc<dyn Index>,
+    embedder: Option<Arc<dyn Embedder>>,
+    wake: Notify,
+    state: Mutex<RelayStatus>,
+    prepared: AtomicBool,
+    dense: AtomicBool,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay").field("index", &self.shared.index).field("state", &*self.shared.state.lock()).finish_non_exhaustive()
+    }
+}
+
+/// Why a round ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stop {
+    Index(Fault),
+    Embedder,
+    Database(SqliteError),
+}
+
+impl From<SqliteError> for Stop {
+    fn from(error: SqliteError) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl Relay {
+    /// A relay from `database` to `index`. Compares the space of the stored vectors with the embedder's: a difference is
+    /// logged with both names and starts a reindex (case C123). Runs nothing until [`Relay::spawn`].
+    ///
+    /// # Errors
+    /// As the database says.
+    pub async fn open(
+        ports: Ports,
+        database: Database,
+        index: Arc<dyn Index>,
+        embedder: Option<Arc<dyn Embedder>>,
+    ) -> Result<Self, Fault> {
+        let current = index.space().map(space_text);
+        let state = RelayStatus::default();
+        let shared = Shared {
+            ports,
+            database,
+            index,
+            embedder,
+            wake: Notify::new(),
+            state: Mutex::new(state),
+            prepared: AtomicBool::new(false),
+            dense: AtomicBool::new(current.is_some()),
+        };
+        let relay = Self { shared: Arc::new(shared) };
+        let first = current.clone();
+        let (stored, cursor): (Option<String>, Option<String>) = relay
+            .shared
+            .database
+            .write(move |db| {
+                // Nothing to walk: the first embedder of an empty database is in use from the start.
+                if let (Some(first), None, true) = (first, search::meta(db, META_SPACE)?, search::is_empty(db)?) {
+                    search::set_meta(db, META_SPACE, Some(&first))?;
+                }
+                Ok::<_, SqliteError>((search::meta(db, META_SPACE)?, search::meta(db, META_CURSOR)?))
+            })
+            .await?;
+        match (stored, current) {
+            (None, Some(current)) => {
+                // The first embedder of this database: records from before it, if any, have no vector yet.
+                tracing::info!(embedder = %current, "vectors are made by this embedder from now on");
+                relay.start_walk(cursor).await?;
+            }
+            (Some(stored), Some(current)) if stored != current => {
+                tracing::warn!(
+                    stored = %stored, configured = %current,
+                    "the embedder changed: every record is embedded again; recall is by key and words until then"
+                );
+                relay.start_walk(cursor).await?;
+            }
+            (Some(_), Some(_)) if cursor.is_some() => relay.start_walk(cursor).await?,
+            (Some(stored), None) => {
+                tracing::warn!(stored = %stored, "no embedder is configured: recall is by key and words; vectors are kept");
+            }
+            (_, _) => {}
+        }
+        Ok(relay)
+    }
+
+    /// Goes on from `cursor`, or begins.
+    async fn start_walk(&self, cursor: Option<String>) -> Result<(), Fault> {
+        if cursor.is_none() {
+            self.shared
+                .database
+                .write(|db| search::set_meta(db, META_CURSOR, Some("")))
+                .await?;
+        }
+        self.shared.dense.store(false, Ordering::Release);
+        self.shared.state.lock().reindexing = true;
+        self.wake();
+        Ok(())
+    }
+
+    /// Starts the loop in `group`; it ends when the group's token is cancelled and what can be delivered is delivered.
+    pub fn spawn(&self, group: &TaskGroup) {
+        let (relay, token) = (self.clone(), group.token().clone());
+        group.spawn("index relay", async move {
+            let mut failures = 0_u32;
+            loop {
+                let ending = token.is_cancelled();
+                let delay = match relay.round(!ending).await {
+                    Ok(true) => {
+                        failures = 0;
+                        continue;
+                    }
+                    Ok(false) => {
+                        failures = 0;
+                        None
+                    }
+                    Err(stop) => {
+                        failures = failures.saturating_add(1);
+                        relay.note(&stop);
+                        let noise = relay.shared.ports.ids.next().as_bytes()[15];
+                        Some(BACKOFF.delay(failures, noise))
+                    }
+                };
+                if ending {
+                    break;
+                }
+                let until = async {
+                    match delay {
+                        Some(delay) => pause(delay).await,
+                        None => relay.shared.wake.notified().await,
+                    }
+                };
+                tokio::select! {
+                    () = token.cancelled() => {}
+                    () = until => {}
+                }
+            }
+        });
+    }
+
+    /// Says that the outbox has something new. Call it after the commit.
+    pub fn wake(&self) {
+        self.shared.wake.notify_one();
+    }
+
+    /// Whether dense search may be used: there is an embedder, and every record is in its space.
+    #[must_use]
+    pub fn dense_ready(&self) -> bool {
+        self.shared.dense.load(Ordering::Acquire)
+    }
+
+    /// How it is doing now.
+    ///
+    /// # Errors
+    /// As the database says.
+    pub async fn status(&self) -> Result<RelayStatus, Fault> {
+        let (pending, oldest) = self.shared.database.read(|db| search::outbox_state(db)).await?;
+        let now = self.shared.ports.clock.now();
+        let mut state = self.shared.state.lock().clone();
+        state.pending = pending;
+        state.oldest_micros = oldest.map_or(0, |time: Timestamp| now.since(time).max(0));
+        Ok(state)
+    }
+
+    /// Empties the index and fills it again from the rows, in the background; vectors that are in the right space are used
+    /// again. Answers how many records there are.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE` when the index cannot be emptied; as the database says.
+    pub async fn reindex(&self) -> Result<u64, Fault> {
+        self.shared.index.reset().await?;
+        let records = self
+            .shared
+            .database
+            .write(|db| {
+                search::set_meta(db, META_CURSOR, Some(""))?;
+                Ok::<u64, SqliteError>(db.query_row("SELECT count(*) FROM records", [], |row| row.get(0))?)
+            })
+            .await?;
+        self.start_walk(Some(String::new())).await?;
+        Ok(records)
+    }
+
+    /// One round: a batch of the outbox, then, with `walk`, a stretch of the reindex when there is one. Answers whether
+    /// there was something to do.
+    async fn round(&self, walk: bool) -> Result<bool, Stop> {
+        let shared = &self.shared;
+        if !shared.prepared.load(Ordering::Acquire) {
+            shared.index.prepare().await.map_err(Stop::Index)?;
+            shared.prepared.store(true, Ordering::Release);
+        }
+        let model = shared.index.space().map(|space| space.model.clone());
+        let of_batch = model.clone();
+        let batch =
+            shared.database.read(move |db| search::outbox_batch(db, BATCH_ROWS, of_batch.as_deref())).await?;
+        let worked = batch.rows > 0;
+        if worked {
+            let delivered = self.deliver(batch.changes).await?;
+            let (model, last) = (model.clone().unwrap_or_default(), batch.last_seq);
+            shared
+                .database
+                .write(move |db| {
+                    search::mark_embedded(db, &model, &delivered)?;
+                    search::acknowledge(db, last)
+                })
+                .await?;
+        }
+        let walked = walk && self.walk(model).await?;
+        let mut state = shared.state.lock();
+        (state.index_down, state.embedder_down) = (false, false);
+        Ok(worked || walked)
+    }
+
+    /// A stretch of the reindex. Answers whether there is one.
+    async fn walk(&self, model: Option<String>) -> Result<bool, Stop> {
+        let shared = &self.shared;
+        if !shared.state.lock().reindexing {
+            return Ok(false);
+        }
+        let of_walk = model.clone();
+        let (changes, space) = shared
+            .database
+            .read(move |db| {
+                let cursor = search::meta(db, META_CURSOR)?.unwrap_or_default();
+                let after = uuid::Uuid::parse_str(&cursor).ok().map(MemoryId);
+                Ok::<_, SqliteError>((search::walk(db, after, WALK_RECORDS, of_walk.as_deref())?, search::meta(db, META_SPACE)?))
+            })
+            .await?;
+        if let Some(last) = changes.last().map(|change| change.memory_id) {
+            let delivered = self.deliver(changes).await?;
+            let (model, cursor) = (model.unwrap_or_default(), last.to_string());
+            shared
+                .database
+                .write(move |db| {
+                    search::mark_embedded(db, &model, &delivered)?;
+                    search::set_meta(db, META_CURSOR, Some(&cursor))
+                })
+                .await?;
+            return Ok(true);
+        }
+        // Through: records that came meanwhile went through the outbox, in the new space from the start.
+        let current = shared.index.space().cloned();
+        if let Some(earlier) = space.as_deref().and_then(space_from).filter(|earlier| Some(earlier) != current.as_ref()) {
+            if current.is_some() {
+                shared.index.retire(&earlier).await.map_err(Stop::Index)?;
+            }
+        }
+        let text = current.as_ref().map(space_text);
+        shared
+            .database
+            .write(move |db| {
+                if let Some(text) = &text {
+                    search::set_meta(db, META_SPACE, Some(text))?;
+                }
+                search::set_meta(db, META_CURSOR, None)
+            })
+            .await?;
+        shared.dense.store(current.is_some(), Ordering::Release);
+        shared.state.lock().reindexing = false;
+        tracing::info!("every record is in the index");
+        Ok(true)
+    }
+
+    /// Brings changes to the index: embeds, stores vectors, applies, in this order. Gives the records that are in it with
+    /// their vector.
+    async fn deliver(&self, mut changes: Vec<Change>) -> Result<Vec<MemoryId>, Stop> {
+        let shared = &self.shared;
+        let model = shared.index.space().map(|space| space.model.clone());
+        let fresh = self.embed(&mut changes).await?;
+        if let (Some(model), false) = (model, fresh.is_empty()) {
+            shared.database.write(move |db| search::put_vectors(db, &model, &fresh)).await?;
+        }
+        let with_vector: Vec<MemoryId> = changes
+            .iter()
+            .filter(|change| matches!(&change.op, Some(IndexOp::Upsert(upsert)) if upsert.vector.is_some()))
+            .map(|change| change.memory_id)
+            .collect();
+        let ops: Vec<IndexOp> = changes.into_iter().filter_map(|change| change.op).collect();
+        shared.index.apply(ops).await.map_err(Stop::Index)?;
+        Ok(with_vector)
+    }
+
+    /// Makes the vectors that are missing, fills them in, and gives those to store. A text the embedder refuses goes
+    /// without: it is found by its words.
+    async fn embed(&self, changes: &mut [Change]) -> Result<Vec<(MemoryId, Vec<f32>)>, Stop> {
+        let (Some(embedder), Some(space)) = (self.shared.embedder.clone(), self.shared.index.space()) else {
+            return Ok(Vec::new());
+        };
+        let mut fresh = Vec::new();
+        let mut missing: Vec<&mut Change> = changes.iter_mut().filter(|change| change.content.is_some()).collect();
+        for chunk in missing.chunks_mut(EMBED_TEXTS) {
+            let texts: Vec<&str> = chunk.iter().filter_map(|change| change.content.as_deref()).collect();
+            let vectors = match embedder.embed(&texts, Purpose::Document).await {
+                Ok(vectors) => vectors,
+                Err(error @ (EmbedError::Unavailable(_) | EmbedError::Overloaded)) => {
+                    tracing::warn!(kind = embed_error(&error), "texts wait for the embedder");
+                    return Err(Stop::Embedder);
+                }
+                Err(error) => {
+                    tracing::error!(kind = embed_error(&error), records = texts.len(), "records stay without a vector");
+                    continue;
+                }
+            };
+            if vectors.len() != chunk.len() {
+                tracing::error!("the embedder answered another number of vectors");
+                continue;
+            }
+            for (change, mut vector) in chunk.iter_mut().zip(vectors) {
+                if vector.len() != space.dims || !normalise(&mut vector) {
+                    continue;
+                }
+                if let Some(IndexOp::Upsert(upsert)) = &mut change.op {
+                    upsert.vector = Some(vector.clone());
+                    fresh.push((change.memory_id, vector));
+                }
+            }
+        }
+        Ok(fresh)
+    }
+
+    fn note(&self, stop: &Stop) {
+        let mut state = self.shared.state.lock();
+        match stop {
+            Stop::Index(_) => state.index_down = true,
+            Stop::Embedder => state.embedder_down = true,
+            Stop::Database(_) => {}
+        }
+        tracing::warn!(
+            index = state.index_down,
+            embedder = state.embedder_down,
+            database = matches!(stop, Stop::Database(_)),
+            "the index has to wait for changes"
+        );
+    }
+}
+
+/// Class of an embedder's error; its text may come from outside.
+fn embed_error(error: &EmbedError) -> &'static str {
+    match error {
+        EmbedError::Unavailable(_) => "unavailable",
+        EmbedError::Overloaded => "overloaded",
+        EmbedError::Refused(_) => "refused",
+        EmbedError::Model(_) => "model",
+        _ => "other",
+    }
+}
+
+/// Stored form of a space: `name/dims`.
+fn space_text(space: &Space) -> String {
+    format!("{}/{}", space.model, space.dims)
+}
+
+fn space_from(text: &str) -> Option<Space> {
+    let (model, dims) = text.rsplit_once('/')?;
+    Some(Space { model: model.to_owned(), dims: dims.parse().ok()? })
+}
