@@ -482,17 +482,44 @@ async fn c106_what_was_acknowledged_is_visible_to_the_next_read() {
     }
 }
 
-#[tokio::test]
-async fn concurrent_writers_lose_nothing_and_count_every_change() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_writers_lose_nothing_and_readers_see_whole_boards() {
     let bed = Bed::new().await;
     let me = bed.me();
     me.create("k").await.expect("created");
-    let writes = (0..60).map(|n| {
+    let tasks = strata_runtime::TaskGroup::new();
+    let writers = (0..6).map(|writer| {
         let me = me.clone();
-        async move { me.put("k", vec![fact(&format!("k{n}"), "v")]).await.expect("put").version }
+        tasks.spawn("writer", async move {
+            let mut versions = Vec::new();
+            for n in 0..10 {
+                // Two facts in each write: whoever reads sees both or none.
+                let facts = vec![fact(&format!("w{writer}.a"), &n.to_string()), fact(&format!("w{writer}.b"), &n.to_string())];
+                versions.push(me.put("k", facts).await.expect("put").version);
+            }
+            versions
+        })
     });
-    let mut versions = futures::future::join_all(writes).await;
+    let writers: Vec<_> = writers.collect();
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let me = me.clone();
+            tasks.spawn("reader", async move {
+                for _ in 0..50 {
+                    let board = me.get("k").await.expect("read");
+                    assert!(board.facts.chunks(2).all(|pair| pair[0].value == pair[1].value), "a torn write");
+                }
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.expect("no torn write");
+    }
+    let mut versions = Vec::new();
+    for writer in writers {
+        versions.extend(writer.await.expect("a writer"));
+    }
     versions.sort_unstable();
     assert_eq!(versions, (2..62).collect::<Vec<u64>>(), "each change has a version of its own");
-    assert_eq!(me.get("k").await.expect("read").facts.len(), 60);
+    assert_eq!(me.get("k").await.expect("read").facts.len(), 12);
 }

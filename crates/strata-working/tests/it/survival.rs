@@ -256,3 +256,99 @@ async fn settings_are_checked_at_the_start_and_without_a_store_nothing_is_due() 
     assert_eq!((status.counts.dirty, status.checkpoint.store, status.counts.boards), (0, "none", 1));
     assert!(bed.role.shutdown(SOON).await);
 }
+
+/// A store whose first write of each kind waits until it is let go.
+#[derive(Debug)]
+struct Stall {
+    store: Arc<dyn CheckpointStore>,
+    waiting: tokio::sync::watch::Sender<u32>,
+    open: tokio::sync::Semaphore,
+}
+
+impl Stall {
+    fn new(store: Arc<dyn CheckpointStore>) -> Arc<Self> {
+        Arc::new(Self { store, waiting: tokio::sync::watch::channel(0).0, open: tokio::sync::Semaphore::new(0) })
+    }
+
+    async fn pass(&self) {
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        let _permit = self.open.acquire().await.expect("never closed");
+    }
+
+    async fn until_somebody_waits(&self) {
+        self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await.expect("alive");
+    }
+
+    fn let_go(&self) {
+        self.open.add_permits(1_000);
+    }
+}
+
+#[async_trait::async_trait]
+impl CheckpointStore for Stall {
+    fn name(&self) -> &'static str {
+        self.store.name()
+    }
+    async fn load(&self, now: strata_core::Timestamp) -> Result<strata_working::checkpoint::Loaded, strata_core::Fault> {
+        self.store.load(now).await
+    }
+    async fn save(
+        &self,
+        boards: &[strata_working::checkpoint::Snapshot],
+    ) -> Result<Vec<strata_working::checkpoint::SaveOutcome>, strata_core::Fault> {
+        self.pass().await;
+        self.store.save(boards).await
+    }
+    async fn end(&self, tombstone: &strata_working::checkpoint::Tombstone) -> Result<(), strata_core::Fault> {
+        self.pass().await;
+        self.store.end(tombstone).await
+    }
+    async fn mark_clean(&self, clean: bool) -> Result<(), strata_core::Fault> {
+        self.store.mark_clean(clean).await
+    }
+    async fn purge(&self, now: strata_core::Timestamp) -> Result<(), strata_core::Fault> {
+        self.store.purge(now).await
+    }
+}
+
+#[tokio::test]
+async fn w10_a_stop_in_the_middle_of_a_checkpoint_still_writes_it() {
+    let sqlite = Sqlite::new();
+    let inner: Arc<dyn CheckpointStore> = Arc::new(EmbeddedCheckpoints::new(sqlite.open()));
+    let stall = Stall::new(inner.clone());
+    let clock = ManualClock::default();
+    let quick = settings(|settings| settings.working.checkpoint_ms = 50);
+    let bed = Bed::with(CheckpointConfig::Other(stall.clone()), &clock, quick).await;
+    bed.me().create("k").await.expect("created");
+    stall.until_somebody_waits().await;
+    assert_eq!(bed.role.status().counts.dirty, 1, "dirty until the store has it");
+    // The background write is cancelled by the stop, where it waits; the flush then finds the board still due.
+    let (clean, ()) = tokio::join!(bed.role.shutdown(SOON), async {
+        eventually(SOON, || async { !bed.role.status().serving && *stall.waiting.borrow() >= 2 }).await;
+        stall.let_go();
+    });
+    assert!(clean);
+    let loaded = inner.load(bed.now()).await.expect("read");
+    assert_eq!((loaded.boards.len(), loaded.clean), (1, true));
+}
+
+#[tokio::test]
+async fn c061_an_end_whose_caller_goes_away_is_written_all_the_same() {
+    let sqlite = Sqlite::new();
+    let inner: Arc<dyn CheckpointStore> = Arc::new(EmbeddedCheckpoints::new(sqlite.open()));
+    let stall = Stall::new(inner.clone());
+    let clock = ManualClock::default();
+    let bed = Bed::start(CheckpointConfig::Other(stall.clone()), &clock).await;
+    let me = bed.me();
+    me.create("k").await.expect("created");
+    tokio::select! {
+        biased;
+        answer = me.end("k") => panic!("answered before it was written: {answer:?}"),
+        () = stall.until_somebody_waits() => {}
+    }
+    assert!(inner.load(bed.now()).await.expect("read").ended.is_empty());
+    stall.let_go();
+    eventually(SOON, || async { bed.role.status().counts.dirty == 0 }).await;
+    assert_eq!(inner.load(bed.now()).await.expect("read").ended.len(), 1);
+    assert!(me.end("k").await.expect("idempotent").already_ended);
+}
