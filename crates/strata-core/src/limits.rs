@@ -111,6 +111,24 @@ pub const ATTESTATION_BYTES: usize = 16 * 1024;
 /// Signed calls one layer process accepts per second (rule P10): each nonce is remembered for about ten seconds, so this
 /// many cost 16 MB.
 pub const NONCES_PER_SECOND: usize = 50_000;
+/// API keys of a listener: a call is compared with every one of them, 10 ns each, so that its time tells nothing.
+pub const API_KEYS: usize = 1_024;
+/// Bytes of a caller's `x-request-id`: an UUID with a prefix; a longer one is replaced.
+pub const CALL_ID_BYTES: usize = 128;
+/// Calls a listener serves at a time; more are refused at once, never queued.
+pub const CALLS_IN_FLIGHT: usize = 1_024;
+/// Bytes of one call's request, all messages of a client stream together.
+pub const CALL_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of all requests that a listener is receiving: what they may hold of the process's memory.
+pub const BYTES_IN_FLIGHT: usize = 256 * 1024 * 1024;
+/// Connections of a listener: with as many file descriptors the stores still get theirs.
+pub const CONNECTIONS: usize = 4_096;
+/// Calls in flight on one connection: one client cannot take every place of [`CALLS_IN_FLIGHT`].
+pub const STREAMS_PER_CONNECTION: u32 = 256;
+/// Operations that wait for a store's writer, and that wait for its readers: more means it is too slow to wait for.
+pub const STORE_QUEUE: usize = 1_024;
+/// Writes in one transaction: bounds how long the first waits for the last.
+pub const STORE_BATCH: usize = 128;
 /// Seconds a promotion may take from seal to apply (rule P5).
 pub const PROMOTION_SECONDS: i64 = 10;
 /// Seconds a claim in the ledger lasts without being renewed (rule P2): the longest idle time of a board.

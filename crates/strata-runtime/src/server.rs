@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use strata_core::{Fault, Reason};
+use strata_core::{Fault, Reason, limits};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -60,8 +60,8 @@ impl std::fmt::Debug for TlsIdentity {
 impl Default for ServeConfig {
     fn default() -> Self {
         Self {
-            max_concurrent_streams: 256,
-            max_connections: 4_096,
+            max_concurrent_streams: limits::STREAMS_PER_CONNECTION,
+            max_connections: limits::CONNECTIONS,
             keepalive_interval: Duration::from_secs(20),
             keepalive_timeout: Duration::from_secs(10),
             first_byte_timeout: Duration::from_secs(10),

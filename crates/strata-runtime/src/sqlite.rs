@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use strata_core::limits::{STORE_BATCH, STORE_QUEUE};
 use strata_core::{Fault, Reason};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -64,7 +65,13 @@ pub struct SqliteSettings {
 
 impl Default for SqliteSettings {
     fn default() -> Self {
-        Self { synchronous: Synchronous::Full, readers: 4, busy_timeout: Duration::from_secs(5), queue: 1_024, batch: 128 }
+        Self {
+            synchronous: Synchronous::Full,
+            readers: 4,
+            busy_timeout: Duration::from_secs(5),
+            queue: STORE_QUEUE,
+            batch: STORE_BATCH,
+        }
     }
 }
 

@@ -59,7 +59,9 @@ impl Default for TelemetryConfig {
     }
 }
 
-/// Flushes what is buffered when the process ends; without it the last batch is lost.
+/// Flushes what is buffered when the process ends; without it the last batch is lost. Drop it while a multi-threaded
+/// runtime still runs: the drop waits for exports
+/// that run there, at most 3 s each for traces and for metrics.
 #[must_use = "telemetry ends when the guard is dropped"]
 #[derive(Debug, Default)]
 pub struct Guard {

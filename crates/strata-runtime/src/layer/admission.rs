@@ -8,7 +8,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use strata_core::{Fault, Reason};
+use strata_core::{Fault, Reason, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 
@@ -25,7 +25,11 @@ pub struct AdmissionSettings {
 
 impl Default for AdmissionSettings {
     fn default() -> Self {
-        Self { max_in_flight: 1_024, max_call_bytes: 256 * 1024 * 1024, max_bytes_in_flight: 256 * 1024 * 1024 }
+        Self {
+            max_in_flight: limits::CALLS_IN_FLIGHT,
+            max_call_bytes: limits::CALL_BYTES,
+            max_bytes_in_flight: limits::BYTES_IN_FLIGHT,
+        }
     }
 }
 

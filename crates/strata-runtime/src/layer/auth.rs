@@ -9,6 +9,7 @@ use http::{HeaderMap, Request, Response, header};
 use secrecy::SecretString;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use strata_core::limits::API_KEYS;
 use strata_core::policy::authz::{self, Principal};
 use strata_core::ports::IdSource;
 use strata_core::{Fault, Reason};
@@ -17,8 +18,6 @@ use tonic::transport::server::TcpConnectInfo;
 
 /// Longest accepted bearer token in bytes.
 const TOKEN_BYTES: usize = 512;
-/// Most API keys of one listener: each call compares with every one of them (10 ns each), so that the time tells nothing.
-pub const MAX_KEYS: usize = 1_024;
 
 /// One API key as it is stored: its hash, and who its bearer is. The key itself is nowhere at rest.
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ impl Authenticator {
     /// Callers are bearers of `keys`.
     ///
     /// # Errors
-    /// `INVALID_FIELD` naming `api_keys` when there are more than [`MAX_KEYS`] or one twice.
+    /// `INVALID_FIELD` naming `api_keys` when there are more than [`API_KEYS`] or one twice.
     pub fn with_keys(keys: Vec<ApiKey>) -> Result<Self, Fault> {
         Self::check(&keys)?;
         Ok(Self { keys: ArcSwap::from_pointee(keys), local: None })
@@ -87,8 +86,8 @@ impl Authenticator {
     }
 
     fn check(keys: &[ApiKey]) -> Result<(), Fault> {
-        if keys.len() > MAX_KEYS {
-            return Err(Fault::field("api_keys", format!("more than {MAX_KEYS} keys")));
+        if keys.len() > API_KEYS {
+            return Err(Fault::field("api_keys", format!("more than {API_KEYS} keys")));
         }
         let unique: BTreeSet<_> = keys.iter().map(|key| *key.hash.as_bytes()).collect();
         if unique.len() != keys.len() {

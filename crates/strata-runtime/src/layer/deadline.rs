@@ -27,11 +27,16 @@ pub struct Deadline {
     pub default: Duration,
     /// Longest time any caller gets for a response head.
     pub max: Duration,
+    /// Both of these for [`LONG_METHODS`].
+    pub maintenance: Duration,
 }
+
+/// Methods that walk a whole store: their time grows with it.
+pub const LONG_METHODS: [&str; 1] = ["/strata.admin.v1.AdminService/Reindex"];
 
 impl Default for Deadline {
     fn default() -> Self {
-        Self { default: Duration::from_secs(10), max: Duration::from_secs(60) }
+        Self { default: Duration::from_secs(10), max: Duration::from_secs(60), maintenance: Duration::from_secs(600) }
     }
 }
 
@@ -101,7 +106,9 @@ impl Middleware for Deadline {
             Ok(asked) => asked,
             Err(fault) => return refuse(fault),
         };
-        let timeout = asked.unwrap_or(self.default).min(self.max);
+        let long = LONG_METHODS.contains(&request.uri().path());
+        let (default, max) = if long { (self.maintenance, self.maintenance) } else { (self.default, self.max) };
+        let timeout = asked.unwrap_or(default).min(max);
         let end = Stopwatch::start().at(timeout.saturating_sub(margin(timeout)));
         let context = CallContext { deadline: Some(end), ..CallContext::current() };
         match tokio::time::timeout_at(end, context.scope(forward(next, request))).await {
@@ -189,6 +196,11 @@ mod tests {
             let back = parse(&headers(&text)).expect("well formed").expect("there");
             assert!(back <= timeout && timeout - back < Duration::from_secs(1), "{text}");
         }
+    }
+
+    #[test]
+    fn long_methods_are_methods() {
+        assert!(LONG_METHODS.iter().all(|path| strata_core::policy::authz::find(path).is_some()));
     }
 
     #[test]

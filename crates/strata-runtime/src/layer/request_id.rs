@@ -5,13 +5,12 @@ use super::{Middleware, Rpc, forward};
 use crate::context::CallContext;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use std::sync::Arc;
+use strata_core::limits::CALL_ID_BYTES;
 use strata_core::ports::IdSource;
 use tonic::body::Body;
 
 /// The header, of requests and of responses.
 pub const HEADER: HeaderName = HeaderName::from_static("x-request-id");
-/// Longest accepted id in bytes; a longer one is replaced.
-pub const MAX_BYTES: usize = 128;
 
 /// The id of a call, in its request's extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +23,11 @@ pub struct RequestIds {
     pub ids: Arc<dyn IdSource>,
 }
 
-/// The caller's id if it is 1 to [`MAX_BYTES`] of `A-Z a-z 0-9 - _ . : /`: nothing that could forge a log line.
+/// The caller's id if it is 1 to [`CALL_ID_BYTES`] of `A-Z a-z 0-9 - _ . : /`: nothing that could forge a log line.
 fn accepted(headers: &HeaderMap) -> Option<Arc<str>> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':' | b'/');
-    (!text.is_empty() && text.len() <= MAX_BYTES && text.bytes().all(safe)).then(|| Arc::from(text))
+    (!text.is_empty() && text.len() <= CALL_ID_BYTES && text.bytes().all(safe)).then(|| Arc::from(text))
 }
 
 impl Middleware for RequestIds {
@@ -61,10 +60,10 @@ mod tests {
     fn a_strange_id_is_replaced() {
         let of = |value: &[u8]| accepted(&HeaderMap::from_iter([(HEADER, HeaderValue::from_bytes(value).expect("header"))]));
         assert_eq!(of(b"req-1:a/b.c_D").as_deref(), Some("req-1:a/b.c_D"));
-        let long = "x".repeat(MAX_BYTES + 1);
+        let long = "x".repeat(CALL_ID_BYTES + 1);
         for bad in ["", "a b", "a\"b", "{}", long.as_str(), "用户"] {
             assert_eq!(of(bad.as_bytes()), None, "{bad}");
         }
-        assert_eq!(of("x".repeat(MAX_BYTES).as_bytes()).map(|id| id.len()), Some(MAX_BYTES));
+        assert_eq!(of("x".repeat(CALL_ID_BYTES).as_bytes()).map(|id| id.len()), Some(CALL_ID_BYTES));
     }
 }

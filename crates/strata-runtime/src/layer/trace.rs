@@ -82,6 +82,7 @@ impl Middleware for Trace {
         let response = forward(next, request).instrument(span.clone()).await;
         Observed::response(response, move |code| {
             span.record("rpc.grpc.status_code", code as i32);
+            tracing::debug!(parent: &span, ?code, "answered");
             // Errors of the service, not of the caller, mark the span: OpenTelemetry's rule for server spans.
             if matches!(
                 code,

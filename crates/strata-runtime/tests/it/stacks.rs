@@ -19,7 +19,7 @@ use strata_runtime::channel::{self, EndpointConfig};
 use strata_runtime::health::{Health, with_reflection};
 use strata_runtime::layer::OPEN_PATHS;
 use strata_runtime::layer::admission::AdmissionSettings;
-use strata_runtime::layer::auth::{ApiKey, Authenticator, MAX_KEYS, hash_key, mint_key};
+use strata_runtime::layer::auth::{ApiKey, Authenticator, hash_key, mint_key};
 use strata_runtime::layer::deadline::Deadline;
 use strata_runtime::layer::metrics::Metrics;
 use strata_runtime::server::ServeConfig;
@@ -157,7 +157,7 @@ async fn keys_are_replaced_while_it_serves() {
     assert!(client.get_status(bearing("nothing", &["Bearer old"])).await.is_err());
     assert!(client.get_status(bearing("nothing", &["Bearer new"])).await.is_ok());
     let twice = vec![key("a", "same", &[]), key("b", "same", &[])];
-    let many = (0..=MAX_KEYS).map(|n| key("k", &n.to_string(), &[])).collect();
+    let many = (0..=strata_core::limits::API_KEYS).map(|n| key("k", &n.to_string(), &[])).collect();
     for bad in [twice, many] {
         assert_eq!(authenticator.replace(bad).expect_err("refused").reason, Reason::InvalidField);
     }
@@ -256,7 +256,7 @@ async fn bytes_are_bounded_per_call_and_together() {
 
 #[tokio::test]
 async fn a_call_without_deadline_gets_the_default_and_none_more_than_the_maximum() {
-    let deadline = Deadline { default: Duration::from_millis(50), max: Duration::from_millis(100) };
+    let deadline = Deadline { default: Duration::from_millis(50), max: Duration::from_millis(100), ..Deadline::default() };
     let deps = StackDeps { deadline, ..StackDeps::new(Ports::system()) };
     let channel = channel::local(stack::public(Double::default().routes(), Arc::new(Authenticator::local(operator())), &deps));
     let mut client = Client::new(channel);
@@ -272,7 +272,7 @@ async fn a_call_without_deadline_gets_the_default_and_none_more_than_the_maximum
 async fn a_stream_ends_at_its_callers_deadline_and_goes_on_without_one() {
     let tasks = TaskGroup::new();
     let health = Health::new(&tasks, &[]);
-    let deadline = Deadline { default: Duration::from_millis(100), max: Duration::from_secs(60) };
+    let deadline = Deadline { default: Duration::from_millis(100), ..Deadline::default() };
     let deps = StackDeps { deadline, ..StackDeps::new(Ports::system()) };
     let channel = channel::local(stack::public(
         tonic::service::Routes::new(health.server()),
