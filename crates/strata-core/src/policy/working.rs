@@ -1253,7 +1253,7 @@ mod tests {
                 match op {
                     Op::Wait(micros) => now = now.plus(micros),
                     Op::Lose => b.lose(now),
-                    op => match decide(&b, op, now) {
+                    op @ (Op::Put(..) | Op::Todos(_) | Op::Digest(_) | Op::Goal(_) | Op::Seal(..) | Op::Settle(..)) => match decide(&b, op, now) {
                         Ok(Some(change)) => {
                             let bytes = change.bytes_after();
                             b.apply(change, now);
