@@ -81,7 +81,8 @@ fn fold(c: char) -> Option<char> {
 #[must_use]
 pub fn searchable(text: &str) -> String {
     let visible: String = text.chars().filter(|c| !is_dropped(*c)).collect();
-    visible.nfkc().flat_map(|c| fold(c).unwrap_or(c).to_lowercase()).collect()
+    // Lower case first decomposes (İ), so composition comes last: the result is its own normal form.
+    visible.nfkc().flat_map(|c| fold(c).unwrap_or(c).to_lowercase()).nfkc().collect()
 }
 
 /// Normal form for deduplication (rule G10, cases C053 and C054): NFKC, lower case, invisible characters dropped, Chinese
@@ -114,7 +115,8 @@ pub fn normal(text: &str) -> String {
     }
     let kept = out.trim_end_matches(['.', '!', ',', ';', '…', '~']).trim_end().len();
     out.truncate(kept);
-    out
+    // A blank that is dropped may bring a combining mark next to another letter.
+    out.nfkc().collect()
 }
 
 #[cfg(test)]

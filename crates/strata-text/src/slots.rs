@@ -1,15 +1,27 @@
 //! From a sentence to a registered key (rule K0): the registry's wordings, compiled.
 
+use crate::certainty;
 use crate::clean::Cleaned;
 use crate::cues;
 use crate::sentence::sentence_spans;
+use crate::values::is_name_word;
 use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use strata_core::FactKey;
 use strata_core::policy::registry::{Registry, RegistryProblem};
+use strata_core::text::Certainty;
 
 /// Bytes one compiled wording may take: a registry is configuration, and a bad pattern must not eat the memory.
 const PATTERN_SIZE: usize = 1 << 20;
+
+/// Words for the user in a wording: a turn speaks in the first person, a record in the third.
+const PERSON: &[(&str, &str)] = &[
+    ("{me}", "(?:i|(?:the )?user)"),
+    ("{am}", "(?:i'm|i am|(?:the )?user is)"),
+    ("{my}", "(?:my|(?:the )?user's)"),
+    ("{我}", "(?:我|用户|本人)"),
+    ("{我起}", r"(?:^|[,，。;；、!！\s]|我|用户|本人)"),
+];
 
 /// A statement that names a registered key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +64,7 @@ impl SlotMatcher {
             let english = spec.patterns.en.iter().map(|p| (p, format!(r"(?-u:\b)(?:{})", p.regex())));
             let chinese = spec.patterns.zh.iter().map(|p| (p, p.regex().to_owned()));
             for (pattern, source) in english.chain(chinese) {
+                let source = PERSON.iter().fold(source, |source, (name, words)| source.replace(name, words));
                 let problem = |text: String| RegistryProblem::new(&spec.pattern, text);
                 let regex = RegexBuilder::new(&source)
                     .case_insensitive(true)
@@ -96,6 +109,9 @@ impl SlotMatcher {
             if cues::reported(&part) {
                 continue;
             }
+            if certainty::of_cleaned(&part) == Certainty::Hedged {
+                continue;
+            }
             let passing = cues::passing(&part);
             let mut found: Vec<(usize, SlotMatch)> = Vec::new();
             for wording in &self.wordings {
@@ -128,7 +144,7 @@ impl Wording {
         }
         let from = sentence.start + found.start() + (raw.len() - raw.trim_start().len());
         let key = match captures.name("slot") {
-            Some(slot) => self.pattern.replace('*', &slug(slot.as_str())?),
+            Some(slot) => self.pattern.replace('*', &slug(slot.as_str()).filter(|_| is_name_word(slot.as_str()))?),
             None => self.pattern.clone(),
         };
         Some((
@@ -194,6 +210,18 @@ mod tests {
             ("I work from 9am to 6pm", "work.hours", "9am to 6pm"),
             ("The deadline for project Heron is May 8, 2026.", "project.heron.deadline", "May 8, 2026"),
             ("Lin is our tech lead", "person.lin.job_title", "tech lead"),
+            ("The user lives in Hangzhou.", "profile.city", "Hangzhou"),
+            ("The user does not eat spicy food", "diet.spicy", "no"),
+            ("The user is allergic to shellfish.", "allergy[]", "shellfish"),
+            ("The user's cost centre is CC-1042", "work.cost_centre", "CC-1042"),
+            ("The user prefers to be contacted by email rather than by phone", "contact.channel", "email"),
+            ("The user works at Acme.", "profile.employer", "Acme"),
+            ("User prefers short answers", "reply.style", "short"),
+            ("用户住在成都", "profile.city", "成都"),
+            ("用户的生日是5月3日", "profile.birthday", "5月3日"),
+            ("用户坐飞机喜欢靠窗的座位", "travel.seat", "靠窗"),
+            ("海鲜可以，不吃辣", "diet.spicy", "no"),
+            ("本人不能吃辣", "diet.spicy", "no"),
         ] {
             let found = matcher.match_slot(text).map(|s| (s.key.as_str().to_owned(), s.value));
             assert_eq!(found, Some((key.to_owned(), value.to_owned())), "{text}");
@@ -213,6 +241,18 @@ mod tests {
             "I like tea",
             "他对花生过敏的事我不清楚吗？",
             "I work late",
+            "My cost centre is wrong",
+            "My role is important",
+            "I may move to Shanghai",
+            "I think I live in Hangzhou",
+            "My wife is allergic to peanuts",
+            "This is a manager",
+            "I need the front door key",
+            "他不吃辣",
+            "我妈妈对花生过敏",
+            "她喜欢靠窗的座位",
+            "我可能搬到上海",
+            "我做完工作就走",
             "call me later",
             "我叫了外卖",
         ] {

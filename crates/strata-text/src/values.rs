@@ -364,7 +364,8 @@ fn latin_names(text: &str, sentence: Range<usize>, found: &mut Found) {
     }
 }
 
-fn is_name_word(word: &str) -> bool {
+/// A capitalised word that is neither a pronoun nor a word that merely opens sentences.
+pub(crate) fn is_name_word(word: &str) -> bool {
     !NOT_NAME.contains(word.trim_end_matches("'s")) && (word.len() > 1 || word == "X")
 }
 
