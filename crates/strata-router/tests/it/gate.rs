@@ -1,0 +1,172 @@
+//! What every public method passes: who, whose memory, which mode; what the router vouches for; errors unchanged.
+
+use crate::world::{World, embedded, principal, reason};
+use std::sync::atomic::Ordering;
+use strata_api::internal::v1::QuoteState;
+use strata_api::longterm::v1 as longterm;
+use strata_api::session::v1 as session;
+use strata_api::working::v1 as working;
+use strata_core::policy::authz::{Access, METHODS, Role};
+use strata_core::{Fault, Reason, UserId};
+use strata_router::modes::{Mode, Modes};
+use strata_runtime::RpcChannel;
+use tonic::body::Body;
+
+/// Calls a method with an empty message, and answers the reason of the refusal, if it was one.
+async fn raw(channel: &RpcChannel, path: &str) -> Option<Reason> {
+    use tower::Service as _;
+    let frame = http_body_util::Full::new(bytes::Bytes::from_static(&[0, 0, 0, 0, 0]));
+    let request = http::Request::post(format!("http://router{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(frame))
+        .unwrap();
+    let mut channel = channel.clone();
+    std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+    let response = channel.call(request).await.unwrap();
+    let status = tonic::Status::from_header_map(response.headers())?;
+    (status.code() != tonic::Code::Ok).then(|| strata_api::error::fault(&status).reason)
+}
+
+#[tokio::test]
+async fn a02_a03_a04_no_public_method_misses_the_gate() {
+    let world = World::new(embedded()).await;
+    let mut named = principal(Role::ALL);
+    named.user = Some(UserId::new("u1").unwrap());
+    let allowed = world.channel_of(&world.router, named);
+    for method in METHODS {
+        let public = !method.roles.is_empty();
+        // Without the role: refused, and no layer hears of it.
+        let before = world.fake.state.lock().calls.len();
+        let others: Vec<Role> = Role::ALL.iter().copied().filter(|role| !method.roles.contains(role)).collect();
+        let refused = raw(&world.channel_of(&world.router, principal(&others)), method.path).await;
+        assert_eq!(refused, Some(if public { Reason::RoleMissing } else { Reason::UnsignedCall }), "{}", method.path);
+        assert_eq!(world.fake.state.lock().calls.len(), before, "{}", method.path);
+        // Without a user: refused, but for the methods that are about none.
+        if public && !matches!(method.name(), "GetStatus" | "Reindex") {
+            assert_eq!(raw(&world.channel(), method.path).await, Some(Reason::InvalidField), "{}", method.path);
+        }
+        if public {
+            let served = raw(&allowed, method.path).await;
+            assert!(!matches!(served, Some(Reason::NotServed | Reason::Internal | Reason::UnsignedCall)), "{}: {served:?}", method.path);
+        }
+    }
+    // Every call that reached a layer was signed for the caller's own user and method.
+    for (path, claims) in &world.fake.state.lock().calls {
+        assert_eq!((path, claims.caller.id.as_str()), (&claims.method, "key:test"));
+        let writes = METHODS.iter().find(|m| m.path == path).is_some_and(|m| m.writes() && m.access != Access::Internal);
+        assert!(!writes || claims.write.is_some(), "{path} carries level and epoch");
+        assert!(claims.user.as_ref().is_some_and(|user| user.as_str() == "u1") || path.ends_with("Reindex"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn c033_nobody_names_another_user_than_the_credential() {
+    let world = World::new(embedded()).await;
+    let mut named = principal(Role::ALL);
+    named.user = Some(UserId::new("u1").unwrap());
+    let channel = world.channel_of(&world.router, named);
+    let mut client = longterm::long_term_memory_service_client::LongTermMemoryServiceClient::new(channel);
+    let answer = client.recall(longterm::RecallRequest { user_id: "u2".into(), query: "x".into(), ..Default::default() }).await;
+    assert_eq!(reason(answer), Reason::OwnerMismatch);
+    client.recall(longterm::RecallRequest { query: "x".into(), ..Default::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn errors_of_a_layer_arrive_with_their_details() {
+    let world = World::new(embedded()).await;
+    let refusal = Fault::new(Reason::GatePii, "no secrets").rule("G3", "statement", "a secret is never stored").retry_after(7);
+    world.fake.state.lock().refusal = Some(refusal.clone());
+    let statement = longterm::Statement { content: "x".into(), ..Default::default() };
+    let answer = world.longterm().propose(longterm::ProposeRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() }).await;
+    assert_eq!(strata_api::error::fault(&answer.expect_err("refused")), refusal);
+}
+
+fn quoted(session: &str, seq: u32, quote: &str) -> longterm::RememberRequest {
+    let turn = longterm::TurnRef { session_id: session.into(), seq };
+    let statement = longterm::Statement {
+        kind: longterm::Kind::Preference.into(),
+        content: "The user always wants answers in Chinese.".into(),
+        source: longterm::Source::UserStatement.into(),
+        source_ref: Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::Turn(turn)) }),
+        source_quote: quote.into(),
+        trigger: longterm::Trigger::UserRequest.into(),
+        ..Default::default()
+    };
+    longterm::RememberRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() }
+}
+
+#[tokio::test]
+async fn the_router_vouches_for_a_quote_it_found_in_the_users_turn() {
+    let world = World::new(embedded()).await;
+    world.fake.put_turn("s1", session::Role::User, "From now on, always reply in Chinese！");
+    world.fake.put_turn("s1", session::Role::Assistant, "I will always reply in Chinese.");
+    let last = || *world.fake.state.lock().attestations.last().unwrap();
+    world.longterm().remember(quoted("s1", 1, "from now on,  always reply in Chinese.")).await.unwrap();
+    assert_eq!((last().quote(), last().user_turn, last().explicit_order), (QuoteState::Verified, true, true));
+    assert_eq!(last().turn_time.unwrap().seconds, 1_767_225_601, "the store's time of the turn");
+    // Not the user's turn, not in it, no such turn.
+    for request in [quoted("s1", 2, "I will always reply in Chinese"), quoted("s1", 1, "always reply in German"), quoted("s1", 9, "always reply in Chinese")] {
+        assert_eq!(reason(world.longterm().remember(request).await), Reason::GateProvenance);
+        assert_eq!(last().quote(), QuoteState::NotFound);
+    }
+    // A proposal is no order, whatever its trigger says.
+    let statement = quoted("s1", 1, "always reply in Chinese").statement;
+    world.longterm().propose(longterm::ProposeRequest { user_id: "u1".into(), statement, ..Default::default() }).await.unwrap();
+    assert_eq!((last().quote(), last().explicit_order), (QuoteState::Verified, false));
+    // A session that is gone or down never fails the write.
+    world.longterm().remember(quoted("gone", 1, "always reply in Chinese")).await.unwrap();
+    assert_eq!(last().quote(), QuoteState::Unverifiable);
+    world.fake.session_down.store(true, Ordering::SeqCst);
+    world.longterm().remember(quoted("s1", 1, "always reply in Chinese")).await.unwrap();
+    assert_eq!(last().quote(), QuoteState::Unverifiable);
+}
+
+#[tokio::test]
+async fn c179_modes_are_enforced_at_the_router() {
+    let world = World::new(embedded()).await;
+    let set = |working, session, longterm| world.modes.store(std::sync::Arc::new(Modes { working, session, longterm }));
+    let recall = || longterm::RecallRequest { user_id: "u1".into(), query: "x".into(), ..Default::default() };
+    let propose = || longterm::ProposeRequest {
+        user_id: "u1".into(),
+        statement: Some(longterm::Statement { kind: longterm::Kind::Fact.into(), content: "x".into(), ..Default::default() }),
+        ..Default::default()
+    };
+    let forget = || longterm::ForgetMemoriesRequest { user_id: "u1".into(), ..Default::default() };
+    let get = || longterm::GetMemoryRequest { user_id: "u1".into(), ..Default::default() };
+    let create = || working::CreateTaskRequest { user_id: "u1".into(), ..Default::default() };
+
+    set(Mode::Normal, Mode::Normal, Mode::RecallOff);
+    let answer = world.longterm().recall(recall()).await.unwrap().into_inner();
+    assert!(answer.items.is_empty() && answer.findings[0].outcome == "LAYER_RECALL_OFF");
+    world.longterm().propose(propose()).await.unwrap();
+    world.longterm().get_memory(get()).await.unwrap();
+    set(Mode::Normal, Mode::Normal, Mode::WriteOff);
+    world.longterm().recall(recall()).await.unwrap();
+    assert_eq!(reason(world.longterm().propose(propose()).await), Reason::LayerWriteOff);
+    world.longterm().forget_memories(forget()).await.unwrap();
+    set(Mode::Normal, Mode::Normal, Mode::Bypass);
+    assert_eq!(reason(world.longterm().get_memory(get()).await), Reason::LayerBypassed);
+    world.longterm().forget_memories(forget()).await.unwrap();
+    world.working().create_task(create()).await.unwrap();
+    set(Mode::WriteOff, Mode::Normal, Mode::Normal);
+    assert_eq!(reason(world.working().create_task(create()).await), Reason::LayerWriteOff);
+    set(Mode::Normal, Mode::RecallOff, Mode::Normal);
+    let search = session::SearchTurnsRequest { user_id: "u1".into(), query: "x".into(), ..Default::default() };
+    assert!(world.session().search_turns(search).await.unwrap().into_inner().degraded);
+    set(Mode::Normal, Mode::Normal, Mode::Normal);
+    world.longterm().propose(propose()).await.unwrap();
+}
+
+#[tokio::test]
+async fn status_names_every_layer_and_reindex_is_passed_on() {
+    let world = World::new(embedded()).await;
+    world.fake.session_down.store(true, Ordering::SeqCst);
+    let answer = world.admin().get_status(strata_api::admin::v1::GetStatusRequest {}).await.unwrap().into_inner();
+    let state = |name: &str| answer.layers.iter().find(|l| l.layer == name).unwrap().state().as_str_name().replace("LAYER_STATE_", "");
+    assert_eq!(["working", "session", "longterm", "router"].map(state), ["OK", "UNAVAILABLE", "OK", "OK"]);
+    assert_eq!(answer.settings["mode.longterm"], "NORMAL");
+    assert_eq!(answer.settings["ledger"], "embedded");
+    let reindexed = world.admin().reindex(strata_api::admin::v1::ReindexRequest {}).await.unwrap().into_inner();
+    assert_eq!(reindexed.records, 3);
+}

@@ -1,0 +1,467 @@
+//! Layers in this process, behind the real signed stack: boards, turns and records in maps, with switches to break them.
+
+use parking_lot::Mutex;
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use strata_api::admin::v1 as admin;
+use strata_api::common::v1 as common;
+use strata_api::error::status;
+use strata_api::internal::v1 as internal;
+use strata_api::longterm::v1 as longterm;
+use strata_api::session::v1 as session;
+use strata_api::working::v1 as working;
+use strata_core::{Fault, Reason};
+use strata_runtime::Claims;
+use tonic::{Request, Response, Status};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn refuse<T>(reason: Reason, text: &str) -> Answer<T> {
+    Err(status(Fault::new(reason, text)))
+}
+
+/// A fact of a fake board.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BoardFact {
+    pub value: String,
+    pub epoch: u64,
+    /// Promotion and epoch of the seal.
+    pub seal: Option<(String, u64)>,
+    pub overlay: bool,
+}
+
+/// What one target made of one promotion.
+#[derive(Clone, Debug)]
+pub enum Landed {
+    Applied(longterm::WriteResult),
+    Aborted,
+}
+
+#[derive(Debug)]
+pub struct State {
+    pub tasks: BTreeMap<String, BTreeMap<String, BoardFact>>,
+    pub turns: BTreeMap<String, Vec<(session::Role, String)>>,
+    pub summaries: BTreeMap<String, Vec<session::Summary>>,
+    pub owners: BTreeMap<String, u64>,
+    pub memories: Vec<longterm::Memory>,
+    pub due: Vec<longterm::Candidate>,
+    pub landed: BTreeMap<String, Landed>,
+    /// How the target answers an apply.
+    pub outcome: longterm::Outcome,
+    /// Or refuses it.
+    pub refusal: Option<Fault>,
+    pub attestations: Vec<internal::Attestation>,
+    pub statements: Vec<longterm::Statement>,
+    pub calls: Vec<(String, Claims)>,
+}
+
+/// All three layers.
+#[derive(Clone, Debug)]
+pub struct Fake {
+    pub state: Arc<Mutex<State>>,
+    pub working_down: Arc<AtomicBool>,
+    pub session_down: Arc<AtomicBool>,
+    pub session_hangs: Arc<AtomicBool>,
+    pub longterm_down: Arc<AtomicBool>,
+    /// Calls of the saga that still succeed; later ones fail. Negative: no limit.
+    pub saga_calls: Arc<AtomicI64>,
+    /// The failing call is carried out and only its answer is lost.
+    pub lose_answer: Arc<AtomicBool>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self {
+            state: Arc::new(Mutex::new(State {
+                tasks: BTreeMap::new(),
+                turns: BTreeMap::new(),
+                summaries: BTreeMap::new(),
+                owners: BTreeMap::new(),
+                memories: Vec::new(),
+                due: Vec::new(),
+                landed: BTreeMap::new(),
+                outcome: longterm::Outcome::Active,
+                refusal: None,
+                attestations: Vec::new(),
+                statements: Vec::new(),
+                calls: Vec::new(),
+            })),
+            working_down: Arc::default(),
+            session_down: Arc::default(),
+            session_hangs: Arc::default(),
+            longterm_down: Arc::default(),
+            saga_calls: Arc::new(AtomicI64::new(-1)),
+            lose_answer: Arc::default(),
+        }
+    }
+}
+
+impl Fake {
+    fn seen<T>(&self, request: &Request<T>, down: &AtomicBool) -> Result<Claims, Status> {
+        let claims = Claims::of(request).map_err(status)?.clone();
+        self.state.lock().calls.push((claims.method.clone(), claims.clone()));
+        if down.load(Ordering::SeqCst) {
+            return Err(status(Fault::unavailable("the layer")));
+        }
+        Ok(claims)
+    }
+
+    /// Carries out a call of the saga, or not, and answers, or not.
+    fn saga<T>(&self, act: impl FnOnce(&mut State) -> Answer<T>) -> Answer<T> {
+        let left = self.saga_calls.load(Ordering::SeqCst);
+        if left < 0 {
+            return act(&mut self.state.lock());
+        }
+        self.saga_calls.store((left - 1).max(0), Ordering::SeqCst);
+        if left > 0 {
+            return act(&mut self.state.lock());
+        }
+        if self.lose_answer.load(Ordering::SeqCst) {
+            drop(act(&mut self.state.lock()));
+        }
+        refuse(Reason::StoreUnavailable, "lost")
+    }
+
+    pub fn put_turn(&self, session: &str, role: session::Role, text: &str) {
+        self.state.lock().turns.entry(session.into()).or_default().push((role, text.into()));
+    }
+
+    pub fn put_fact(&self, task: &str, key: &str, value: &str) {
+        self.state.lock().tasks.entry(task.into()).or_default().insert(key.into(), BoardFact { value: value.into(), epoch: 1, ..Default::default() });
+    }
+
+    pub fn fact(&self, task: &str, key: &str) -> BoardFact {
+        self.state.lock().tasks[task][key].clone()
+    }
+
+    pub fn calls_of(&self, method: &str) -> Vec<Claims> {
+        self.state.lock().calls.iter().filter(|(path, _)| path.ends_with(&format!("/{method}"))).map(|(_, claims)| claims.clone()).collect()
+    }
+}
+
+/// A record.
+pub fn memory(id: &str, kind: longterm::Kind, key: &str, content: &str) -> longterm::Memory {
+    longterm::Memory {
+        memory_id: id.into(),
+        user_id: "u1".into(),
+        scope: common::Level::User.into(),
+        kind: kind.into(),
+        tier: longterm::Tier::Stable.into(),
+        key: key.into(),
+        content: content.into(),
+        source: longterm::Source::UserStatement.into(),
+        status: longterm::Status::Active.into(),
+        confidence: 0.9,
+        importance: 3,
+        owner_epoch: 7,
+        event_time: Some(prost_types::Timestamp { seconds: 1_767_225_600, nanos: 0 }),
+        ..Default::default()
+    }
+}
+
+macro_rules! not_here {
+    ($($method:ident($request:ty) -> $response:ty;)*) => { $(
+        fn $method<'a, 'b>(&'a self, _request: Request<$request>) -> std::pin::Pin<Box<dyn Future<Output = Answer<$response>> + Send + 'b>>
+        where 'a: 'b, Self: 'b {
+            Box::pin(async { refuse(Reason::NotServed, "not in this fake") })
+        }
+    )* };
+}
+
+/// Methods that answer empty and are only recorded.
+macro_rules! empty {
+    ($down:ident: $($method:ident($request:ty) -> $response:ty;)*) => { $(
+        fn $method<'a, 'b>(&'a self, request: Request<$request>) -> std::pin::Pin<Box<dyn Future<Output = Answer<$response>> + Send + 'b>>
+        where 'a: 'b, Self: 'b {
+            let seen = self.seen(&request, &self.$down);
+            Box::pin(async move { seen.map(|_| Response::new(<$response>::default())) })
+        }
+    )* };
+}
+
+#[tonic::async_trait]
+impl working::working_memory_service_server::WorkingMemoryService for Fake {
+    empty! { working_down:
+        create_task(working::CreateTaskRequest) -> working::CreateTaskResponse;
+        update_todos(working::UpdateTodosRequest) -> working::UpdateTodosResponse;
+        append_digest(working::AppendDigestRequest) -> working::AppendDigestResponse;
+        update_goal(working::UpdateGoalRequest) -> working::UpdateGoalResponse;
+    }
+
+    async fn get_task(&self, request: Request<working::GetTaskRequest>) -> Answer<working::GetTaskResponse> {
+        self.seen(&request, &self.working_down)?;
+        let body = request.into_inner();
+        let state = self.state.lock();
+        let Some(facts) = state.tasks.get(&body.task_id) else { return refuse(Reason::NotFound, "no such task") };
+        let fact = |(key, fact): (&String, &BoardFact)| working::Fact {
+            key: key.clone(),
+            value: fact.value.clone(),
+            source: "checker".into(),
+            epoch: fact.epoch,
+            overlay: fact.overlay,
+            verified_at: Some(prost_types::Timestamp { seconds: 1_767_225_000, nanos: 0 }),
+            ..Default::default()
+        };
+        let task = working::Task {
+            task_id: body.task_id,
+            user_id: body.user_id,
+            goal: Some(working::Goal { sentence: "Pay the invoice.".into(), acceptance: "It is paid.".into() }),
+            facts: facts.iter().map(fact).collect(),
+            ..Default::default()
+        };
+        Ok(Response::new(working::GetTaskResponse { task: Some(task) }))
+    }
+
+    async fn put_facts(&self, request: Request<working::PutFactsRequest>) -> Answer<working::PutFactsResponse> {
+        let claims = self.seen(&request, &self.working_down)?;
+        let epoch = claims.write.expect("a write has a grant").epoch;
+        let body = request.into_inner();
+        let mut state = self.state.lock();
+        let board = state.tasks.entry(body.task_id).or_default();
+        for fact in &body.facts {
+            if let Some(old) = board.get(&fact.key) {
+                if old.seal.is_some() {
+                    return refuse(Reason::FactSealed, "sealed");
+                }
+                if epoch < old.epoch {
+                    return Err(status(Fault::new(Reason::StaleEpoch, "stale").with("epoch", old.epoch.to_string())));
+                }
+            }
+        }
+        for fact in &body.facts {
+            board.insert(fact.key.clone(), BoardFact { value: fact.value.clone(), epoch, ..Default::default() });
+        }
+        Ok(Response::new(working::PutFactsResponse {
+            facts: body.facts.into_iter().map(|fact| working::Fact { epoch, ..fact }).collect(),
+            version: 1,
+        }))
+    }
+
+    async fn end_task(&self, request: Request<working::EndTaskRequest>) -> Answer<working::EndTaskResponse> {
+        self.seen(&request, &self.working_down)?;
+        self.state.lock().tasks.remove(&request.into_inner().task_id);
+        Ok(Response::new(working::EndTaskResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl internal::participant_service_server::ParticipantService for Fake {
+    async fn seal(&self, request: Request<internal::SealRequest>) -> Answer<internal::SealResponse> {
+        self.seen(&request, &self.working_down)?;
+        let body = request.into_inner();
+        self.saga(|state| {
+            let Some(fact) = state.tasks.get_mut(&body.task_id).and_then(|board| board.get_mut(&body.key)) else {
+                return refuse(Reason::NotFound, "no such fact");
+            };
+            match &fact.seal {
+                Some((promotion, _)) if *promotion != body.promotion_id => return refuse(Reason::FactSealed, "sealed"),
+                Some(_) => {}
+                None if body.epoch <= fact.epoch => {
+                    return Err(status(Fault::new(Reason::StaleEpoch, "stale").with("epoch", fact.epoch.to_string())));
+                }
+                None => {
+                    fact.epoch = body.epoch;
+                    fact.seal = Some((body.promotion_id.clone(), body.epoch));
+                }
+            }
+            Ok(Response::new(internal::SealResponse { value: fact.value.clone(), source: "checker".into(), epoch: fact.epoch, ..Default::default() }))
+        })
+    }
+
+    async fn settle(&self, request: Request<internal::SettleRequest>) -> Answer<internal::SettleResponse> {
+        self.seen(&request, &self.working_down)?;
+        let body = request.into_inner();
+        self.saga(|state| {
+            let Some(fact) = state.tasks.get_mut(&body.task_id).and_then(|board| board.get_mut(&body.key)) else {
+                return Ok(Response::new(internal::SettleResponse { already_settled: true }));
+            };
+            let held = fact.seal.as_ref().is_some_and(|(promotion, epoch)| *promotion == body.promotion_id && *epoch == body.seal_epoch);
+            if body.committed {
+                fact.overlay = true;
+            }
+            if held {
+                fact.seal = None;
+                fact.epoch = fact.epoch.max(body.epoch);
+            }
+            Ok(Response::new(internal::SettleResponse { already_settled: !held }))
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl session::session_memory_service_server::SessionMemoryService for Fake {
+    empty! { session_down:
+        append_turns(session::AppendTurnsRequest) -> session::AppendTurnsResponse;
+        list_turns(session::ListTurnsRequest) -> session::ListTurnsResponse;
+        compress_session(session::CompressSessionRequest) -> session::CompressSessionResponse;
+        get_session(session::GetSessionRequest) -> session::GetSessionResponse;
+        end_session(session::EndSessionRequest) -> session::EndSessionResponse;
+        search_turns(session::SearchTurnsRequest) -> session::SearchTurnsResponse;
+    }
+
+    async fn get_turns(&self, request: Request<session::GetTurnsRequest>) -> Answer<session::GetTurnsResponse> {
+        self.seen(&request, &self.session_down)?;
+        let body = request.into_inner();
+        let state = self.state.lock();
+        let Some(turns) = state.turns.get(&body.session_id) else { return refuse(Reason::NotFound, "no such session") };
+        let asked = (1..).zip(turns).filter(|(seq, _)| (body.from_seq..=body.to_seq).contains(seq));
+        Ok(Response::new(session::GetTurnsResponse { turns: asked.map(|(seq, (role, text))| turn(seq, *role, text)).collect() }))
+    }
+
+    async fn get_window(&self, request: Request<session::GetWindowRequest>) -> Answer<session::GetWindowResponse> {
+        self.seen(&request, &self.session_down)?;
+        if self.session_hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        let body = request.into_inner();
+        let state = self.state.lock();
+        let Some(turns) = state.turns.get(&body.session_id) else { return refuse(Reason::NotFound, "no such session") };
+        Ok(Response::new(session::GetWindowResponse {
+            turns: (1..).zip(turns).map(|(seq, (role, text))| turn(seq, *role, text)).collect(),
+            summaries: state.summaries.get(&body.session_id).cloned().unwrap_or_default(),
+            ..Default::default()
+        }))
+    }
+}
+
+fn turn(seq: u32, role: session::Role, text: &str) -> session::Turn {
+    session::Turn {
+        seq,
+        role: role.into(),
+        text: text.into(),
+        time: Some(prost_types::Timestamp { seconds: 1_767_225_600 + i64::from(seq), nanos: 0 }),
+        ..Default::default()
+    }
+}
+
+impl Fake {
+    fn stored(state: &mut State, statement: longterm::Statement, claims: &Claims) -> Answer<longterm::WriteResult> {
+        let attestation = internal::Attestation::decode(claims.attestation.as_slice()).expect("an attestation");
+        state.attestations.push(attestation);
+        state.statements.push(statement.clone());
+        if let Some(refusal) = &state.refusal {
+            return Err(status(refusal.clone()));
+        }
+        // The one rule of the gate that these tests need (G2): a quote that is not there is refused.
+        if attestation.quote() == internal::QuoteState::NotFound {
+            return Err(status(Fault::new(Reason::GateProvenance, "the quote is not there").rule("G2", "quote", "the quote stands in the turn")));
+        }
+        let unverified = attestation.quote() == internal::QuoteState::Unverifiable;
+        let outcome = if unverified { longterm::Outcome::Candidate } else { state.outcome };
+        let active = outcome == longterm::Outcome::Active;
+        let number = state.statements.len();
+        let mut memory = memory(&format!("m{number}"), longterm::Kind::try_from(statement.kind).expect("a kind"), &statement.key, &statement.content);
+        memory.status = if active { longterm::Status::Active } else { longterm::Status::Candidate }.into();
+        if active && !statement.key.is_empty() {
+            state.owners.insert(statement.key.clone(), memory.owner_epoch);
+        }
+        Ok(Response::new(longterm::WriteResult {
+            outcome: outcome.into(),
+            memory: (outcome != longterm::Outcome::NeedsConsent).then_some(memory),
+            consent_challenge: if outcome == longterm::Outcome::NeedsConsent { "challenge".into() } else { String::new() },
+            ..Default::default()
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
+    empty! { longterm_down:
+        confirm_candidate(longterm::ConfirmCandidateRequest) -> longterm::ConfirmCandidateResponse;
+        reject_candidate(longterm::RejectCandidateRequest) -> longterm::RejectCandidateResponse;
+        get_memory(longterm::GetMemoryRequest) -> longterm::GetMemoryResponse;
+        lookup_memory(longterm::LookupMemoryRequest) -> longterm::LookupMemoryResponse;
+        get_history(longterm::GetHistoryRequest) -> longterm::GetHistoryResponse;
+        forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
+        restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
+    }
+
+    async fn remember(&self, request: Request<longterm::RememberRequest>) -> Answer<longterm::RememberResponse> {
+        let claims = self.seen(&request, &self.longterm_down)?;
+        let statement = request.into_inner().statement.unwrap_or_default();
+        let result = Self::stored(&mut self.state.lock(), statement, &claims)?.into_inner();
+        Ok(Response::new(longterm::RememberResponse { result: Some(result) }))
+    }
+
+    async fn propose(&self, request: Request<longterm::ProposeRequest>) -> Answer<longterm::ProposeResponse> {
+        let claims = self.seen(&request, &self.longterm_down)?;
+        let statement = request.into_inner().statement.unwrap_or_default();
+        let result = Self::stored(&mut self.state.lock(), statement, &claims)?.into_inner();
+        Ok(Response::new(longterm::ProposeResponse { result: Some(result) }))
+    }
+
+    async fn list_candidates(&self, request: Request<longterm::ListCandidatesRequest>) -> Answer<longterm::ListCandidatesResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(longterm::ListCandidatesResponse { candidates: self.state.lock().due.clone(), ..Default::default() }))
+    }
+
+    async fn recall(&self, request: Request<longterm::RecallRequest>) -> Answer<longterm::RecallResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let body = request.into_inner();
+        let state = self.state.lock();
+        let found = state.memories.iter().filter(|m| if body.query.is_empty() { body.keys.contains(&m.key) } else { true });
+        let items = found.map(|m| longterm::RecallItem { memory: Some(m.clone()), score: 0.5, ..Default::default() }).collect();
+        Ok(Response::new(longterm::RecallResponse { items, recall_id: "r1".into(), ..Default::default() }))
+    }
+
+    async fn list_memories(&self, request: Request<longterm::ListMemoriesRequest>) -> Answer<longterm::ListMemoriesResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let constraint = i32::from(longterm::Kind::Constraint);
+        let memories = self.state.lock().memories.iter().filter(|m| m.kind == constraint).cloned().collect();
+        Ok(Response::new(longterm::ListMemoriesResponse { memories, ..Default::default() }))
+    }
+}
+
+#[tonic::async_trait]
+impl internal::target_service_server::TargetService for Fake {
+    async fn apply(&self, request: Request<internal::ApplyRequest>) -> Answer<internal::ApplyResponse> {
+        let claims = self.seen(&request, &self.longterm_down)?;
+        let body = request.into_inner();
+        self.saga(|state| {
+            let result = match state.landed.get(&body.promotion_id) {
+                Some(Landed::Aborted) => return refuse(Reason::PromotionAborted, "aborted"),
+                Some(Landed::Applied(result)) => result.clone(),
+                None => {
+                    let result = Self::stored(state, body.statement.unwrap_or_default(), &claims)?.into_inner();
+                    state.landed.insert(body.promotion_id.clone(), Landed::Applied(result.clone()));
+                    result
+                }
+            };
+            Ok(Response::new(internal::ApplyResponse { result: Some(result) }))
+        })
+    }
+
+    async fn abort(&self, request: Request<internal::AbortRequest>) -> Answer<internal::AbortResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let body = request.into_inner();
+        self.saga(|state| {
+            let applied = match state.landed.entry(body.promotion_id).or_insert(Landed::Aborted) {
+                Landed::Applied(result) => Some(result.clone()),
+                Landed::Aborted => None,
+            };
+            Ok(Response::new(internal::AbortResponse { applied }))
+        })
+    }
+
+    async fn get_owners(&self, request: Request<internal::GetOwnersRequest>) -> Answer<internal::GetOwnersResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let asked = request.into_inner().keys;
+        let state = self.state.lock();
+        let owned = |(key, epoch): (&String, &u64)| internal::Owned { key: key.clone(), level: common::Level::User.into(), epoch: *epoch };
+        Ok(Response::new(internal::GetOwnersResponse { owners: state.owners.iter().filter(|(key, _)| asked.contains(key)).map(owned).collect() }))
+    }
+}
+
+#[tonic::async_trait]
+impl admin::admin_service_server::AdminService for Fake {
+    not_here! {
+        get_status(admin::GetStatusRequest) -> admin::GetStatusResponse;
+    }
+
+    async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Answer<admin::ReindexResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(admin::ReindexResponse { records: 3, embedding_model: "m".into() }))
+    }
+}

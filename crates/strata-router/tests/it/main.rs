@@ -1,0 +1,10 @@
+//! The router against layers in this process, over the real signed channel and the real stacks. One binary.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod assemble;
+mod gate;
+mod layers;
+mod ledger;
+mod ownership;
+mod promotion;
+mod world;

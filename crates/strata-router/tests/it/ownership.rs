@@ -1,0 +1,138 @@
+//! One layer owns a fact: claims through PutFacts, marks through long-term writes, both ledgers.
+
+use crate::world::{World, embedded, over_redis, reason};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use strata_api::longterm::v1 as longterm;
+use strata_api::router::v1 as pb;
+use strata_api::working::v1 as working;
+use strata_core::Reason;
+use strata_core::policy::registry::Registry;
+use strata_router::ledger::Ledger;
+use strata_testkit::{FaultProxy, Mode, RedisServer, eventually};
+
+fn put(task: &str, key: &str, value: &str) -> working::PutFactsRequest {
+    let fact = working::Fact { key: key.into(), value: value.into(), source: "checker".into(), ..Default::default() };
+    working::PutFactsRequest { user_id: "u1".into(), task_id: task.into(), facts: vec![fact], ..Default::default() }
+}
+
+fn remember(key: &str, content: &str) -> longterm::RememberRequest {
+    let statement = longterm::Statement { kind: longterm::Kind::Fact.into(), key: key.into(), content: content.into(), ..Default::default() };
+    longterm::RememberRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() }
+}
+
+async fn claims(world: &World, key: &str, task: &str) -> Vec<(String, String)> {
+    let request = pb::GetOwnershipRequest { user_id: "u1".into(), key: key.into(), task_id: task.into(), ..Default::default() };
+    let answer = world.calls().get_ownership(request).await.unwrap().into_inner();
+    answer.claims.into_iter().map(|claim| (claim.layer, claim.state)).collect()
+}
+
+fn pair(layer: &str, state: &str) -> (String, String) {
+    (layer.into(), state.into())
+}
+
+async fn story(ledger: Arc<dyn Ledger>) {
+    let world = World::new(ledger).await;
+    // A task owns what nobody owns, and keeps its epoch.
+    let first = world.working().put_facts(put("task-1", "invoice.total", "1")).await.unwrap().into_inner();
+    let again = world.working().put_facts(put("task-1", "invoice.total", "2")).await.unwrap().into_inner();
+    assert!(first.facts[0].epoch > 0 && first.facts[0].epoch == again.facts[0].epoch);
+    assert_eq!(claims(&world, "invoice.total", "task-1").await, [pair("working", "OWNED")]);
+    // Another task of the user has its own level.
+    world.working().put_facts(put("task-2", "invoice.total", "3")).await.unwrap();
+
+    // The user's own words always win; what stands below becomes a read-only overlay.
+    world.working().put_facts(put("task-1", "home.city", "Berlin")).await.unwrap();
+    world.longterm().remember(remember("profile.city", "The user lives in Paris.")).await.unwrap();
+    assert_eq!(claims(&world, "profile.city", "task-1").await, [pair("longterm", "OWNED"), pair("working", "OVERLAY")]);
+    let refused = world.working().put_facts(put("task-1", "home.city", "Rome")).await.expect_err("owned outside");
+    let fault = strata_api::error::fault(&refused);
+    assert_eq!(fault.reason, Reason::FactOwnedByOtherLayer);
+    assert!(fault.metadata.contains(&("layer", "longterm".into())) && fault.metadata.contains(&("level", "user".into())));
+    assert!(fault.metadata.contains(&("epoch", "7".into())) && fault.message.contains("Promote"));
+    assert_eq!(world.fake.fact("task-1", "home.city").value, "Berlin");
+    let board = working::GetTaskRequest { user_id: "u1".into(), task_id: "task-1".into(), ..Default::default() };
+    let facts = world.working().get_task(board).await.unwrap().into_inner().task.unwrap().facts;
+    assert_eq!(facts.iter().map(|f| (f.key.as_str(), f.overlay)).collect::<Vec<_>>(), [("home.city", true), ("invoice.total", false)]);
+
+    // A reference to the record is no claim (rule W11).
+    let mut reference = put("task-1", "city.record", "");
+    reference.facts[0].reference = Some(working::MemoryReference { memory_id: "m1".into(), version: 1 });
+    world.working().put_facts(reference).await.unwrap();
+    assert_eq!(claims(&world, "city.record", "task-1").await, []);
+
+    // The end of the task ends its claims.
+    world.working().end_task(working::EndTaskRequest { user_id: "u1".into(), task_id: "task-1".into(), ..Default::default() }).await.unwrap();
+    assert_eq!(claims(&world, "invoice.total", "task-1").await, []);
+    assert_eq!(claims(&world, "invoice.total", "task-2").await, [pair("working", "OWNED")]);
+    // When long-term memory owns the key no more, it can be claimed again.
+    world.fake.state.lock().owners.clear();
+    world.working().put_facts(put("task-3", "profile.city", "Rome")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a136_c178_one_fact_one_writing_layer_embedded() {
+    story(embedded()).await;
+}
+
+#[tokio::test]
+async fn a136_c178_one_fact_one_writing_layer_redis() {
+    let server = RedisServer::start();
+    story(over_redis(&server.url())).await;
+    assert!(server.all_keys_with_ttl().iter().all(|key| key.ttl.is_some()));
+}
+
+#[tokio::test]
+async fn c178_a_key_of_another_layer_is_refused_by_the_registry() {
+    let registry = Registry::extended("[[key]]\npattern = \"task.scratch\"\nlayer = \"working\"\nscope = \"task\"\n").unwrap();
+    let world = World::with_registry(embedded(), registry).await;
+    let answer = world.longterm().remember(remember("task.scratch", "A parameter of this task.")).await;
+    assert_eq!(reason(answer), Reason::FactOwnedByOtherLayer);
+    assert!(world.fake.calls_of("Remember").is_empty(), "the layer was not asked");
+}
+
+#[tokio::test]
+async fn the_marks_decide_when_longterm_memory_is_down() {
+    let world = World::new(embedded()).await;
+    world.longterm().remember(remember("profile.city", "The user lives in Paris.")).await.unwrap();
+    world.fake.longterm_down.store(true, Ordering::SeqCst);
+    assert_eq!(reason(world.working().put_facts(put("t", "profile.city", "Rome")).await), Reason::FactOwnedByOtherLayer);
+    world.working().put_facts(put("t", "invoice.total", "1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn longterm_memory_decides_when_a_mark_was_lost() {
+    let world = World::new(embedded()).await;
+    world.fake.state.lock().owners.insert("profile.city".into(), 9);
+    assert_eq!(reason(world.working().put_facts(put("t", "home.city", "Rome")).await), Reason::FactOwnedByOtherLayer);
+}
+
+#[tokio::test]
+async fn a_lost_ledger_heals_at_the_next_write() {
+    let world = World::new(embedded()).await;
+    world.fake.put_fact("t", "k", "old");
+    // The board has seen a far higher epoch than the clock gives: the claim is made again above it.
+    let seen = u64::MAX / 4;
+    world.fake.state.lock().tasks.get_mut("t").unwrap().get_mut("k").unwrap().epoch = seen;
+    let answer = world.working().put_facts(put("t", "k", "new")).await.unwrap().into_inner();
+    assert_eq!(answer.facts[0].epoch, seen + 1);
+    assert_eq!(world.fake.calls_of("PutFacts").len(), 2);
+}
+
+#[tokio::test]
+async fn boards_go_on_without_the_ledger_and_claims_are_entered_later() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr());
+    let world = World::new(over_redis(&proxy.url("redis"))).await;
+    world.working().put_facts(put("t", "a", "1")).await.unwrap();
+    proxy.set(Mode::Refuse);
+    world.working().put_facts(put("t", "b", "2")).await.unwrap();
+    assert_eq!(world.fake.fact("t", "b").value, "2");
+    // Long-term memory's own rows still count.
+    world.fake.state.lock().owners.insert("profile.city".into(), 9);
+    assert_eq!(reason(world.working().put_facts(put("t", "profile.city", "Rome")).await), Reason::FactOwnedByOtherLayer);
+    proxy.set(Mode::Pass);
+    let world = &world;
+    eventually(Duration::from_secs(15), || async move { world.router.recover().await.is_ok() && claims(world, "b", "t").await == [pair("working", "OWNED")] }).await;
+}

@@ -1,0 +1,185 @@
+//! A router over fake layers, with a clock that the test moves.
+
+use crate::layers::Fake;
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use strata_api::admin::v1::admin_service_client::AdminServiceClient;
+use strata_api::admin::v1::admin_service_server::AdminServiceServer;
+use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
+use strata_api::internal::v1::target_service_server::TargetServiceServer;
+use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
+use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::router::v1::router_service_client::RouterServiceClient;
+use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
+use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
+use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
+use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
+use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::registry::Registry;
+use strata_core::policy::settings::PolicySettings;
+use strata_core::{Fault, TenantId, Timestamp};
+use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, embedded::EmbeddedLedger, redis::RedisLedger};
+use strata_router::modes::{Modes, SharedModes};
+use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
+use strata_runtime::layer::auth::Authenticator;
+use strata_runtime::redis_store::{RedisPool, RedisSettings};
+use strata_runtime::signing::{KeyRing, SharedKeys, Signer, Verifier};
+use strata_runtime::sqlite::Location;
+use strata_runtime::stack::{self, StackDeps};
+use strata_runtime::{Ports, RpcChannel, channel};
+use strata_testkit::{ManualClock, SeqIds};
+
+pub fn embedded() -> Arc<dyn Ledger> {
+    Arc::new(EmbeddedLedger::open(&Location::Memory).expect("a ledger in memory"))
+}
+
+pub fn over_redis(url: &str) -> Arc<dyn Ledger> {
+    let settings = RedisSettings { response_timeout: std::time::Duration::from_millis(300), ..RedisSettings::default() };
+    Arc::new(RedisLedger::new(RedisPool::connect(&url.to_owned().into(), settings).expect("a URL")))
+}
+
+pub fn principal(roles: &[Role]) -> Principal {
+    Principal { id: "key:test".into(), tenant: TenantId::new("t1").expect("id"), user: None, roles: roles.iter().copied().collect::<BTreeSet<_>>() }
+}
+
+/// A router, and how to call it.
+pub struct World {
+    pub fake: Fake,
+    pub clock: ManualClock,
+    pub modes: SharedModes,
+    pub router: RouterRole,
+    layers: LayerChannels,
+    ports: Ports,
+}
+
+impl World {
+    pub async fn new(ledger: Arc<dyn Ledger>) -> Self {
+        Self::with_registry(ledger, Registry::builtin()).await
+    }
+
+    pub async fn with_registry(ledger: Arc<dyn Ledger>, registry: Registry) -> Self {
+        let fake = Fake::default();
+        let clock = ManualClock::default();
+        let ports = Ports { clock: clock.port(), ids: SeqIds::default().port() };
+        let keys = SharedKeys::new(KeyRing::ephemeral(&*ports.ids));
+        let deps = StackDeps::new(ports.clone());
+        let verifier = Arc::new(Verifier::new(keys.clone(), ports.clone()));
+        let signer = Signer::new(keys, ports.clone());
+        let layer = |routes| signer.sign(channel::local(stack::internal(routes, Arc::clone(&verifier), &deps)));
+        use tonic::service::Routes;
+        let layers = LayerChannels {
+            working: layer(Routes::new(WorkingMemoryServiceServer::new(fake.clone())).add_service(ParticipantServiceServer::new(fake.clone()))),
+            session: layer(Routes::new(SessionMemoryServiceServer::new(fake.clone()))),
+            longterm: layer(
+                Routes::new(LongTermMemoryServiceServer::new(fake.clone()))
+                    .add_service(TargetServiceServer::new(fake.clone()))
+                    .add_service(AdminServiceServer::new(fake.clone())),
+            ),
+        };
+        let modes: SharedModes = Arc::new(ArcSwap::from_pointee(Modes::default()));
+        let router = build(&ports, &layers, &ledger, &modes, registry).await;
+        Self { fake, clock, modes, router, layers, ports }
+    }
+
+    /// Another router over the same layers and, unless told otherwise, the same ledger.
+    pub async fn another(&self, ledger: &Arc<dyn Ledger>) -> RouterRole {
+        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin()).await
+    }
+
+    pub fn channel_of(&self, router: &RouterRole, principal: Principal) -> RpcChannel {
+        let deps = StackDeps::new(self.ports.clone());
+        channel::local(stack::public(router.routes(), Arc::new(Authenticator::local(principal)), &deps))
+    }
+
+    pub fn channel(&self) -> RpcChannel {
+        self.channel_of(&self.router, principal(Role::ALL))
+    }
+
+    pub fn working(&self) -> WorkingMemoryServiceClient<RpcChannel> {
+        WorkingMemoryServiceClient::new(self.channel())
+    }
+    pub fn session(&self) -> SessionMemoryServiceClient<RpcChannel> {
+        SessionMemoryServiceClient::new(self.channel())
+    }
+    pub fn longterm(&self) -> LongTermMemoryServiceClient<RpcChannel> {
+        LongTermMemoryServiceClient::new(self.channel())
+    }
+    pub fn calls(&self) -> RouterServiceClient<RpcChannel> {
+        RouterServiceClient::new(self.channel())
+    }
+    pub fn admin(&self) -> AdminServiceClient<RpcChannel> {
+        AdminServiceClient::new(self.channel())
+    }
+}
+
+async fn build(ports: &Ports, layers: &LayerChannels, ledger: &Arc<dyn Ledger>, modes: &SharedModes, registry: Registry) -> RouterRole {
+    let deps = RouterDeps {
+        ports: ports.clone(),
+        settings: Arc::new(ArcSwap::from_pointee(PolicySettings::default())),
+        registry: Arc::new(registry),
+        channels: layers.clone(),
+        ledger: LedgerConfig::Store(Arc::clone(ledger)),
+        modes: Arc::clone(modes),
+        about: About { version: "0.0.0".into(), ..About::default() },
+    };
+    RouterRole::build(deps).await.expect("builds")
+}
+
+/// The reason of a refusal.
+pub fn reason<T: std::fmt::Debug>(answer: Result<tonic::Response<T>, tonic::Status>) -> strata_core::Reason {
+    strata_api::error::fault(&answer.expect_err("refused")).reason
+}
+
+/// A ledger whose journal takes only so many more writes: the router behind it crashes there, as far as anyone can see.
+#[derive(Debug)]
+pub struct Crashing {
+    pub inner: Arc<dyn Ledger>,
+    pub writes: AtomicI64,
+}
+
+#[async_trait]
+impl Ledger for Crashing {
+    async fn read(&self, user: &str, fields: &[String], now: Timestamp) -> Result<Vec<Option<String>>, Fault> {
+        self.inner.read(user, fields, now).await
+    }
+    async fn swap(&self, user: &str, changes: &[Change], now: Timestamp, keep_until: Timestamp) -> Result<Swap, Fault> {
+        self.inner.swap(user, changes, now, keep_until).await
+    }
+    async fn journal_read(&self, user: &str, promotion_id: &str, now: Timestamp) -> Result<Option<JournalRow>, Fault> {
+        self.inner.journal_read(user, promotion_id, now).await
+    }
+    async fn journal_write(
+        &self,
+        user: &str,
+        promotion_id: &str,
+        expected: Option<u64>,
+        row: &JournalRow,
+        open: bool,
+        now: Timestamp,
+        keep_until: Timestamp,
+    ) -> Result<bool, Fault> {
+        if self.writes.fetch_sub(1, Ordering::SeqCst) <= 0 {
+            return Err(Fault::unavailable("the journal"));
+        }
+        self.inner.journal_write(user, promotion_id, expected, row, open, now, keep_until).await
+    }
+    async fn journal_open(&self, _before: Timestamp, _now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
+        Ok(Vec::new())
+    }
+    async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault> {
+        self.inner.journal_close(entry).await
+    }
+    async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {
+        self.inner.sweep(now).await
+    }
+    async fn ping(&self) -> Result<(), Fault> {
+        self.inner.ping().await
+    }
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    async fn close(&self) {}
+}
