@@ -10,6 +10,8 @@
 
 pub mod exact;
 pub mod qdrant;
+#[cfg(test)]
+mod suite;
 
 use async_trait::async_trait;
 use std::collections::BTreeMap;
