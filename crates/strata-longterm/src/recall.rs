@@ -229,7 +229,10 @@ impl Recall {
                 if let Err(error) = written {
                     tracing::warn!(%error, "recalls were not counted");
                 }
-                waiting.into_iter().for_each(|tell| drop(tell.send(())));
+                for tell in waiting {
+                    // Who no longer waits needs no answer.
+                    let _ = tell.send(());
+                }
             }
         });
     }
@@ -949,3 +952,6 @@ impl policy::Similarity for SimilarityOf<'_, '_> {
         a.negation == b.negation && values(&a) == values(&b)
     }
 }
+
+#[cfg(test)]
+mod tests;
