@@ -1,1 +1,30 @@
-//! placeholder
+//! Long-term memory: stable facts and preferences with evidence and history. Every write passes one gate and ends in one
+//! insert path; every read is filtered to one owner inside the query and checked again on the row.
+//!
+//! ```text
+//!   gRPC -> service (claims -> OwnerScope, wire -> Statement)
+//!        -> intake  (text features, slot: strata-text)        outside any transaction
+//!        -> gate::judge                                       refusing rules, pure
+//!        -> ONE write closure on the writer thread:
+//!             idempotency, E7, G10 dedup, gate::divert, conflict::decide, metadata::insert, outbox, audit, revision
+//!        -> relay (embeds, tells the index)                   after the answer
+//! ```
+
+pub mod index;
+mod intake;
+pub mod metadata;
+pub mod recall;
+pub mod relay;
+mod role;
+mod scope;
+mod service;
+pub mod state;
+mod target;
+#[cfg(test)]
+mod testing;
+mod write;
+
+pub use metadata::MIGRATIONS;
+pub use role::{IndexConfig, LongtermDeps, LongtermRole, RoleStatus};
+pub use scope::OwnerScope;
+pub use state::State;

@@ -80,13 +80,6 @@ pub fn event_time(stated: Timestamp, last: Option<Timestamp>) -> Timestamp {
     last.map_or(stated, |last| stated.max(last.plus(1)))
 }
 
-/// Epoch of the next write to an owned key (rule P3).
-#[must_use]
-pub fn next_epoch(previous: Option<u64>, now: Timestamp) -> u64 {
-    let micros = u64::try_from(now.micros()).unwrap_or(0);
-    previous.map_or(micros, |previous| previous.saturating_add(1).max(micros))
-}
-
 /// A record of the slot that is part of its chain: ACTIVE, or SUPERSEDED.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
@@ -218,8 +211,8 @@ impl Ruling {
         Self { decision, rule, reason: format!("{rule}: {because}"), findings: vec![Finding::new(rule, outcome, because)] }
     }
 
-    fn active() -> Decision {
-        Decision::Active { supersede: Vec::new(), close: Vec::new(), valid_to: None, queue: Vec::new() }
+    fn active(incoming: &Incoming<'_>) -> Decision {
+        Decision::Active { supersede: Vec::new(), close: Vec::new(), valid_to: incoming.valid_to, queue: Vec::new() }
     }
 }
 
@@ -232,7 +225,7 @@ pub fn decide(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
     if incoming.tier == Tier::Event {
         return match incoming.standing {
             Standing::Candidate | Standing::NeedsConsent => waiting(None, false, "G2", "waits for confirmation"),
-            Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(), "K6", "APPENDED", "events append"),
+            Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(incoming), "K6", "APPENDED", "events append"),
         };
     }
     if incoming.is_set {
@@ -245,7 +238,7 @@ pub fn decide(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
         return candidate(incoming, facts, rival);
     }
     let Some(rival) = rival else {
-        return Ruling::new(Ruling::active(), "K1", "ACTIVE", "nothing else holds the slot");
+        return Ruling::new(Ruling::active(incoming), "K1", "ACTIVE", "nothing else holds the slot");
     };
     let mine = rank(incoming.source, system_owned);
     let outranked = active.iter().any(|link| rank(link.source, system_owned) > mine);
@@ -270,7 +263,7 @@ pub fn owned_by_system(incoming: &Incoming<'_>, facts: &SlotFacts) -> bool {
 fn keyless(incoming: &Incoming<'_>) -> Ruling {
     match incoming.standing {
         Standing::NeedsConsent | Standing::Candidate => waiting(None, false, "G2", "waits for confirmation"),
-        Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(), "K0", "ACTIVE", "no slot, so nothing to replace"),
+        Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(incoming), "K0", "ACTIVE", "no slot, so nothing to replace"),
     }
 }
 
@@ -313,7 +306,7 @@ fn set(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
         .map(|link| link.memory_id)
         .collect();
     let because = if named.is_empty() { "values of a set live side by side" } else { "the correction names the value it replaces" };
-    let decision = Decision::Active { supersede: named, close: Vec::new(), valid_to: None, queue: Vec::new() };
+    let decision = Decision::Active { supersede: named, close: Vec::new(), valid_to: incoming.valid_to, queue: Vec::new() };
     Ruling::new(decision, "K11", "ACTIVE", because)
 }
 
@@ -370,12 +363,13 @@ fn overlaps(incoming: &Incoming<'_>, link: &Link) -> bool {
     !ends_before(incoming.valid_to, start(link)) && !ends_before(link.valid_to, from)
 }
 
-/// Rule K7: whether the slot changed after the candidate was last put down, so that the user has to be asked again.
+/// Rule K7: whether the slot changed since the candidate was made, and the user was not told of that yet: then the user
+/// is asked again. Answers the record that holds the slot now.
 #[must_use]
-pub fn asks_again(candidate_update: Timestamp, candidate_conflict: Option<MemoryId>, facts: &SlotFacts) -> Option<MemoryId> {
+pub fn asks_again(candidate_since: Timestamp, candidate_conflict: Option<MemoryId>, facts: &SlotFacts) -> Option<MemoryId> {
     let active = facts.chain.iter().filter(|link| link.status == Status::Active);
     let newest = active.reduce(|a, b| if a.moment.is_before(&b.moment) { b } else { a })?;
-    (candidate_conflict != Some(newest.memory_id) && newest.create_time >= candidate_update).then_some(newest.memory_id)
+    (candidate_conflict != Some(newest.memory_id) && newest.create_time >= candidate_since).then_some(newest.memory_id)
 }
 
 /// Rule K8: of two active values of one slot only the newer is returned. Answers the indexes to drop, given slots (`None`
@@ -553,7 +547,7 @@ mod tests {
         let mut ask = incoming(&key, Source::Observation, Standing::Active, 10);
         ask.tier = Tier::Event;
         let ruling = decide(&ask, &facts(vec![link(1, Source::UserStatement, 5)]));
-        assert_eq!((ruling.decision, ruling.rule), (Ruling::active(), "K6"));
+        assert_eq!((ruling.decision, ruling.rule), (Ruling::active(&ask), "K6"));
     }
 
     #[test]
@@ -619,7 +613,7 @@ mod tests {
         let mut past = incoming(&key, Source::UserStatement, Standing::Active, 10);
         past.valid_to = Some(Timestamp(3));
         let ruling = decide(&past, &facts(vec![link(1, Source::UserStatement, 5)]));
-        assert_eq!(ruling.decision, Ruling::active());
+        assert_eq!(ruling.decision, Ruling::active(&past));
     }
 
     #[test]
@@ -630,15 +624,6 @@ mod tests {
             assert!(last.is_none_or(|last| next > last));
             last = Some(next);
         }
-    }
-
-    #[test]
-    fn p3_epochs_grow_strictly() {
-        assert_eq!(next_epoch(None, Timestamp(7)), 7);
-        assert_eq!(next_epoch(Some(7), Timestamp(7)), 8);
-        assert_eq!(next_epoch(Some(7), Timestamp(3)), 8);
-        assert_eq!(next_epoch(Some(7), Timestamp(70)), 70);
-        assert_eq!(next_epoch(None, Timestamp(-1)), 0);
     }
 
     #[test]

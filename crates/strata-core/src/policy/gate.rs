@@ -13,7 +13,7 @@ use crate::id::{FactKey, Owner, join};
 use crate::record::{Kind, Record, Sensitivity, Source, SourceRef, Tier, Trigger, Value};
 use crate::rule::Finding;
 use crate::text::{Certainty, Negation, SensitiveKind, TextFeatures, ValueKind};
-use crate::time::{DAY, MINUTE};
+use crate::time::{DAY, HOUR, MINUTE};
 use crate::{Fault, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -224,13 +224,11 @@ pub enum Door {
     Apply,
     /// The user confirms a candidate.
     Confirm,
-    /// A forgotten record is taken back.
-    Restore,
 }
 
 impl Door {
     /// Every door.
-    pub const ALL: &'static [Self] = &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm, Self::Restore];
+    pub const ALL: &'static [Self] = &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm];
 
     /// Stable name, as in the history's `path`.
     #[must_use]
@@ -240,7 +238,6 @@ impl Door {
             Self::Propose => "Propose",
             Self::Apply => "Apply",
             Self::Confirm => "ConfirmCandidate",
-            Self::Restore => "RestoreMemories",
         }
     }
 }
@@ -506,6 +503,40 @@ pub fn value_normal(value: &Value, text_normal: &str) -> String {
         Value::Number(n) | Value::Json(n) => n.clone(),
         Value::Bool(_) => value.as_text().to_owned(),
     }
+}
+
+/// Normal forms of the days that the quote's relative days ("day +1", as `strata-text` writes "tomorrow") mean at the
+/// time of its turn, as `2026-05-03` and `--05-03` (rule G12). Nobody says in which zone the user's day lies, so each day
+/// that is there somewhere on earth at that instant counts.
+#[must_use]
+pub fn resolved_dates(quote: &TextFeatures, turn_time: Option<Timestamp>) -> Vec<String> {
+    let Some(turn_time) = turn_time else { return Vec::new() };
+    let here = |hours: i64| turn_time.plus(hours * HOUR).micros().div_euclid(DAY);
+    let mut out = Vec::new();
+    for value in quote.values.iter().filter(|value| value.kind == ValueKind::Time) {
+        let Some(offset) = value.normal.strip_prefix("day ").and_then(|text| text.parse::<i64>().ok()) else { continue };
+        for day in here(-12)..=here(14) {
+            let (year, month, day) = civil(day.saturating_add(offset));
+            out.push(format!("{year:04}-{month:02}-{day:02}"));
+            out.push(format!("--{month:02}-{day:02}"));
+        }
+    }
+    out
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
+const fn civil(days: i64) -> (i64, i64, i64) {
+    // Eras of 400 years that begin on 1 March, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
 }
 
 /// Why a statement may not enter.

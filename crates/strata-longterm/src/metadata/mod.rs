@@ -1,17 +1,53 @@
 //! SQLite, the truth of long-term memory: the only module of the crate that holds SQL for records, evidence, history,
-//! ownership, idempotency, promotions and the outbox. Functions take a [`rusqlite::Connection`] (a transaction derefs to
-//! one): whether it is the writer's transaction or a reader's snapshot is the caller's choice, and nothing in here waits
-//! for anything but the database.
+//! ownership, idempotency, promotions and the outbox. Functions take a [`rusqlite::Connection`]: whether it is the
+//! writer's transaction or a reader's snapshot is the caller's choice, and nothing in here waits for anything but the
+//! database.
 //!
-//! | file | tables |
+//! | file | what it keeps |
 //! |---|---|
 //! | `schema.sql` | every table, with its comments |
 //! | [`row`] | `records`: the one mapping between a row and [`strata_core::record::Record`] |
+//! | [`owner`] | who owns what: users, owners, owned keys, revisions, and [`owner::Visible`], the filter of every read |
+//! | [`query`] | reads by id, key, filter, chain |
+//! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
+//! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
+pub mod insert;
+pub mod ledger;
+pub mod owner;
+pub mod query;
 pub mod row;
+pub mod search;
 
-/// Version of [`SCHEMA`], stored in `meta` and checked at start.
-pub const SCHEMA_VERSION: u32 = 1;
+pub use owner::{StoredOwner, Visible};
+pub use row::StoredRecord;
+
+use strata_core::{Fault, Reason};
+use strata_runtime::sqlite::{Migration, SqliteError};
+
+/// The schema, for [`strata_runtime::sqlite::Database::open`].
+pub const MIGRATIONS: &[Migration] = &[Migration { version: 1, name: "records, evidence, history, index tables", sql: SCHEMA }];
 
 /// Every table, index and trigger.
-pub const SCHEMA: &str = include_str!("schema.sql");
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Turns a driver's result into ours: the cause is logged without content where it happens.
+pub(crate) trait Sql<T> {
+    /// The value, or the fault.
+    ///
+    /// # Errors
+    /// As [`SqliteError`] maps to [`Fault`].
+    fn sql(self) -> Result<T, Fault>;
+}
+
+impl<T> Sql<T> for rusqlite::Result<T> {
+    fn sql(self) -> Result<T, Fault> {
+        self.map_err(|error| SqliteError::from(error).into())
+    }
+}
+
+/// A row that does not hold what the schema promises.
+pub(crate) fn corrupt(what: &'static str) -> Fault {
+    tracing::error!(what, "a stored row is damaged");
+    Fault::new(Reason::Internal, "a stored record is damaged")
+}

@@ -23,6 +23,7 @@ CREATE TABLE owners (
   owner_id INTEGER PRIMARY KEY,
   user_id  INTEGER NOT NULL REFERENCES users,
   agent    TEXT NOT NULL,
+  records  INTEGER NOT NULL DEFAULT 0,            -- rows of records, kept by the triggers below: the n of the IDF
   UNIQUE (user_id, agent)
 ) STRICT;
 
@@ -63,6 +64,7 @@ CREATE TABLE records (
   create_time       INTEGER NOT NULL,
   update_time       INTEGER NOT NULL,
   expire_time       INTEGER,
+  expire_asked      INTEGER,                      -- expiry the caller asked for, while a candidate's own is in force
   last_recalled_at  INTEGER,
   last_cited_at     INTEGER,
   recall_count      INTEGER NOT NULL DEFAULT 0,
@@ -92,7 +94,15 @@ CREATE INDEX records_by_user ON records (user_id, memory_id);
 CREATE INDEX records_by_status ON records (owner_id, status, memory_id);
 CREATE INDEX records_by_text ON records (owner_id, kind, normal);
 CREATE INDEX records_expiry ON records (expire_time) WHERE expire_time IS NOT NULL;
+CREATE INDEX records_cited ON records (owner_id, last_cited_at) WHERE last_cited_at IS NOT NULL;
 CREATE INDEX records_chain ON records (superseded_by) WHERE superseded_by IS NOT NULL;
+
+CREATE TRIGGER record_added AFTER INSERT ON records BEGIN
+  UPDATE owners SET records = records + 1 WHERE owner_id = new.owner_id;
+END;
+CREATE TRIGGER record_removed AFTER DELETE ON records BEGIN
+  UPDATE owners SET records = records - 1 WHERE owner_id = old.owner_id;
+END;
 
 -- Every statement that supports a record; at most 64 a record, later ones only count.
 CREATE TABLE evidence (
@@ -103,6 +113,7 @@ CREATE TABLE evidence (
   source         TEXT NOT NULL,
   source_ref     TEXT,
   session_id     TEXT,
+  cues           INTEGER NOT NULL,                -- bits of core::policy::gate::Cues
   quote          TEXT NOT NULL,
   quote_verified INTEGER NOT NULL,
   time           INTEGER NOT NULL,

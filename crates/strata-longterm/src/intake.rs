@@ -1,0 +1,119 @@
+//! From a statement as given to one that passed the gate: language work, slot resolution (rule K0) and the refusing rules,
+//! all before any transaction begins (case C134).
+
+use crate::metadata::insert::Material;
+use crate::scope::OwnerScope;
+use crate::state::State;
+use std::collections::BTreeSet;
+use strata_api::convert::longterm::indexed_text;
+use strata_core::policy::authz::{Layer, Role};
+use strata_core::policy::gate::{self, Attestation, Door, GateSettings, Gated, Slot, Statement, Submission};
+use strata_core::policy::ownership::{self, Place};
+use strata_core::record::{Kind, SourceRef, Value};
+use strata_core::{FactKey, Fault, MemoryId, Timestamp};
+use strata_text::{TextFeatures, features, terms};
+use uuid::Uuid;
+
+/// Who submits, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Submitter<'a> {
+    /// Whose memory.
+    pub scope: &'a OwnerScope,
+    /// Roles of the caller.
+    pub roles: &'a BTreeSet<Role>,
+    /// What the router vouches for.
+    pub attestation: Attestation,
+    /// The door.
+    pub door: Door,
+    /// Request id, if one was given.
+    pub request_id: Option<Uuid>,
+    /// Arrival.
+    pub now: Timestamp,
+}
+
+/// Runs the gate.
+///
+/// # Errors
+/// `GATE_PII`, `GATE_PROVENANCE`, `GATE_CONTENT` listing every rule that refused, never the text;
+/// `FACT_OWNED_BY_OTHER_LAYER` for a key that the registry gives to another layer.
+pub fn submit(state: &State, settings: &GateSettings, by: &Submitter<'_>, statement: Statement) -> Result<(Gated, Material), Fault> {
+    let content = features(&statement.content);
+    let quote = features(&statement.source_quote);
+    let others = [features(&other_texts(&statement))];
+    let slot = slot(state, &statement)?;
+    let value = statement.value.as_ref().or_else(|| slot.as_ref().and_then(|slot| slot.value.as_ref()));
+    // A value that a pattern made up ("不吃辣" is `no`) is the registry's word, not the user's: nothing to hold against the quote.
+    let value_features: Option<TextFeatures> = value.map(|value| features(value.as_text()));
+    let index = indexed_text(&statement.content, slot.as_ref().map(|slot| &slot.key), value);
+    let resolved_dates = gate::resolved_dates(&quote, by.attestation.turn_time);
+    let consented = state.challenges.verify(by.scope.owner(), &statement);
+    let submission = Submission {
+        content: &content,
+        quote: &quote,
+        value: value_features.as_ref(),
+        others: &others,
+        resolved_dates: &resolved_dates,
+        slot,
+        attestation: by.attestation,
+        roles: by.roles,
+        door: by.door,
+        consented,
+        now: by.now,
+        statement,
+    };
+    let gated = gate::judge(settings, submission).map_err(gate::Refusal::fault)?;
+    let material = Material { memory_id: MemoryId(state.ports.ids.next()), terms: terms(&index), request_id: by.request_id };
+    Ok((gated, material))
+}
+
+/// Every text of the caller beside content, quote and value, one a line: secrets hide there too.
+fn other_texts(statement: &Statement) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    lines.extend(statement.topic.as_deref());
+    lines.extend(statement.tags.iter().map(String::as_str));
+    lines.extend(statement.metadata.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]));
+    match &statement.source_ref {
+        Some(SourceRef::Confirmation { reference }) => lines.push(reference),
+        Some(SourceRef::SystemRecord { .. } | SourceRef::Turn { .. } | SourceRef::Task { .. }) | None => {}
+    }
+    lines.join("\n")
+}
+
+/// Rule K0: an alias leads to its registered key; a keyless statement is matched by the registry's wordings, in its own
+/// words first, then in the quote's.
+fn slot<'a>(state: &'a State, statement: &Statement) -> Result<Option<Slot<'a>>, Fault> {
+    let apart = matches!(statement.kind, Kind::Assumption | Kind::ModelSuggestion);
+    let resolved = match &statement.key {
+        Some(key) => {
+            let key = state.registry.resolve(key);
+            let value = match statement.value {
+                Some(_) => None,
+                None => matched(state, statement).filter(|(found, _)| *found == key).map(|(_, value)| value),
+            };
+            Some((key, value))
+        }
+        None if apart => None,
+        None => matched(state, statement).map(|(key, value)| (key, statement.value.is_none().then_some(value))),
+    };
+    let Some((key, value)) = resolved.map(|(key, value)| (key, value.into())) else { return Ok(None) };
+    let value: Option<Value> = value;
+    let spec = state.registry.spec(key.as_str());
+    if let Some(spec) = spec
+        && let Some(layer) = spec.layer
+        && layer != Layer::Longterm
+    {
+        return Err(ownership::owned_by(key.as_str(), &Place::new(spec.scope, ""), 0).with("layer", layer.name()));
+    }
+    Ok(Some(Slot { key, spec, value }))
+}
+
+fn matched(state: &State, statement: &Statement) -> Option<(FactKey, Value)> {
+    if let Some(found) = state.matcher.match_slot(&statement.content) {
+        return Some((found.key, Value::Text(found.value)));
+    }
+    let mut in_quote = state.matcher.match_all(&statement.source_quote).into_iter();
+    let found = in_quote.next().filter(|_| in_quote.next().is_none())?;
+    // The content must be about that value: a quote may say more than its statement.
+    let fixed = !statement.source_quote.contains(&found.value);
+    (fixed || statement.content.contains(&found.value)).then(|| (found.key, Value::Text(found.value)))
+}

@@ -1,0 +1,600 @@
+//! The one way a record enters, and the moves of its status. A [`Gated`] statement has passed the gate, a [`Ruling`] is
+//! what the conflict rules decided; here both are carried out in the caller's transaction: record, history, evidence,
+//! terms, owner row with its epoch, outbox and audit. Nothing else in the crate inserts into `records`.
+
+use super::row::{StoredRecord, by_id, id_bytes};
+use super::{Sql, StoredOwner, ledger, owner, query};
+use rusqlite::{Connection, OptionalExtension};
+use strata_core::limits::EVIDENCE;
+use strata_core::policy::conflict::{Decision, Ruling, strongest};
+use strata_core::policy::gate::{Cues, GateSettings, Gated};
+use strata_core::policy::{conflict, status};
+use strata_core::record::{Record, Sensitivity, Source, SourceRef, Status};
+use strata_core::time::DAY;
+use strata_core::{FactKey, Fault, MemoryId, Owner, Scope, Timestamp};
+use strata_text::Terms;
+use uuid::Uuid;
+
+/// Who writes what, when, through which door.
+#[derive(Clone, Debug)]
+pub struct Writing<'a> {
+    /// Whose record.
+    pub owner: &'a Owner,
+    /// The same inside the file.
+    pub stored: StoredOwner,
+    /// Principal of the caller, for history and audit.
+    pub actor: &'a str,
+    /// RPC or job, for history (A144).
+    pub path: &'static str,
+    /// Arrival.
+    pub now: Timestamp,
+}
+
+/// What is prepared outside the transaction for a new record.
+#[derive(Clone, Debug)]
+pub struct Material {
+    /// Its id.
+    pub memory_id: MemoryId,
+    /// Terms of its indexed text.
+    pub terms: Terms,
+    /// Request id, for evidence without a turn.
+    pub request_id: Option<Uuid>,
+}
+
+/// Inserts a record as the ruling says and moves what it replaces.
+///
+/// # Errors
+/// As the database says.
+pub fn insert(
+    db: &Connection,
+    w: &Writing<'_>,
+    settings: &GateSettings,
+    gated: &Gated,
+    material: &Material,
+    ruling: &Ruling,
+    event_time: Timestamp,
+) -> Result<StoredRecord, Fault> {
+    let mut new = draft(w, settings, gated, material, ruling, event_time);
+    if let Some(key) = gated.key() {
+        let taken = matches!(ruling.decision, Decision::Active { .. });
+        new.record.owner_epoch = claim(db, w, key, taken, gated, event_time)?;
+    }
+    let (mut first, mut queue) = (Status::Candidate, Vec::new());
+    match &ruling.decision {
+        Decision::Active { supersede, close, valid_to, queue: queued } => {
+            first = Status::Active;
+            new.record.valid_to = *valid_to;
+            queue.clone_from(queued);
+            if let Some(last) = supersede.last() {
+                inherit(db, &mut new.record, gated, *last)?;
+                new.record.supersedes = Some(*last);
+            }
+            for old in supersede {
+                supersede_by(db, w, *old, new.record.memory_id, ruling)?;
+            }
+            for (old, end) in close {
+                close_at(db, w, *old, *end)?;
+            }
+        }
+        Decision::Candidate { conflicts_with, due } => {
+            new.conflicts_with = *conflicts_with;
+            new.due |= due;
+        }
+        Decision::Disputed { with, conflicts_with } => {
+            new.conflicts_with = *conflicts_with;
+            new.due = true;
+            for other in with {
+                dispute(db, w, *other, ruling)?;
+            }
+        }
+        Decision::History { after, before } => {
+            first = Status::Superseded;
+            new.record.supersedes = *after;
+            new.record.superseded_by = Some(*before);
+            new.record.superseded_at = Some(w.now);
+        }
+    }
+    status::check(None, first)?;
+    new.record.status = first;
+    new.insert(db)?;
+    write_history(db, w, &new.record, None, first, &new.record.reason, ruling.rule)?;
+    if matches!(ruling.decision, Decision::Disputed { .. }) {
+        step(db, w, &mut new, Status::Disputed, &ruling.reason, ruling.rule)?;
+        new.update(db)?;
+    }
+    if let Decision::History { after, before } = ruling.decision {
+        relink(db, w, new.record.memory_id, after, before)?;
+    }
+    add_evidence(db, w, &mut new, gated, material)?;
+    new.update(db)?;
+    write_terms(db, &new, &material.terms)?;
+    announce(db, w, &new, ruling.rule)?;
+    for old in queue {
+        requeue(db, w, settings, old, &new.record)?;
+    }
+    Ok(new)
+}
+
+fn draft(w: &Writing<'_>, settings: &GateSettings, gated: &Gated, material: &Material, ruling: &Ruling, event_time: Timestamp) -> StoredRecord {
+    let s = gated.statement();
+    let waits = matches!(ruling.decision, Decision::Candidate { .. } | Decision::Disputed { .. });
+    let asked = s.expire_time;
+    let expire_time = if waits {
+        let limit = w.now.plus(i64::from(settings.candidate_days) * DAY);
+        Some(asked.map_or(limit, |asked| asked.min(limit)))
+    } else {
+        asked.or_else(|| settings.expiry(gated.tier(), w.now))
+    };
+    let record = Record {
+        memory_id: material.memory_id,
+        owner: w.owner.clone(),
+        scope: if w.owner.agent.is_some() { Scope::Agent } else { Scope::User },
+        kind: s.kind,
+        tier: gated.tier(),
+        key: gated.key().cloned(),
+        value: gated.value().cloned(),
+        content: s.content.clone(),
+        normal: gated.normal().to_owned(),
+        source: s.source,
+        source_ref: s.source_ref.clone(),
+        source_quote: s.source_quote.clone(),
+        quote_verified: gated.quote_verified(),
+        confirmed: gated.confirmed(),
+        confidence: gated.confidence(),
+        importance: s.importance.unwrap_or(3),
+        sensitivity: gated.sensitivity(),
+        protected: gated.protected(),
+        instruction: gated.instruction(),
+        status: Status::Candidate,
+        supersedes: None,
+        superseded_by: None,
+        superseded_at: None,
+        reason: ruling.reason.clone(),
+        valid_from: s.valid_from,
+        valid_to: s.valid_to,
+        event_time,
+        create_time: w.now,
+        update_time: w.now,
+        expire_time,
+        last_recalled_at: None,
+        last_cited_at: None,
+        recall_count: 0,
+        cite_count: 0,
+        topic: s.topic.clone(),
+        tags: s.tags.clone(),
+        metadata: s.metadata.clone(),
+        owner_epoch: 0,
+        version: 1,
+        embedding_model: None,
+        evidence_sessions: 0,
+        evidence_count: 0,
+    };
+    StoredRecord {
+        record,
+        owner: w.stored,
+        dedup: gated.identity(),
+        is_set: gated.is_set(),
+        earlier_status: None,
+        conflicts_with: None,
+        due: false,
+        expire_asked: asked,
+        length: material.terms.length,
+    }
+}
+
+/// Enters the write into the owner row: a record system takes the key over with its first active value.
+fn claim(db: &Connection, w: &Writing<'_>, key: &FactKey, taken: bool, gated: &Gated, event: Timestamp) -> Result<u64, Fault> {
+    let row = owner::key(db, w.stored, key)?;
+    if !taken {
+        return Ok(row.map_or(0, |row| row.epoch));
+    }
+    let by_system = gated.statement().source == Source::AuthoritativeSystem && !gated.user_authority();
+    owner::claim(db, w.stored, key, event, by_system || row.is_some_and(|row| row.system_owned), w.now)
+}
+
+/// What the new statement does not mention is kept from its predecessor (case C009); expiry, tier, confidence and consent
+/// never are (rule K9).
+fn inherit(db: &Connection, new: &mut Record, gated: &Gated, from: MemoryId) -> Result<(), Fault> {
+    let Some(old) = by_id(db, from)?.map(|found| found.record) else { return Ok(()) };
+    let s = gated.statement();
+    if s.importance.is_none() {
+        new.importance = old.importance;
+    }
+    if s.topic.is_none() {
+        new.topic = old.topic;
+    }
+    if s.tags.is_empty() {
+        new.tags = old.tags;
+    }
+    if s.metadata.is_empty() {
+        new.metadata = old.metadata;
+    }
+    new.protected |= old.protected;
+    Ok(())
+}
+
+/// Moves a record along the table and writes the move down; the caller writes the row back.
+fn step(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, to: Status, reason: &str, rule: &str) -> Result<(), Fault> {
+    let from = found.record.status;
+    status::check(Some(from), to)?;
+    found.record.status = to;
+    reason.clone_into(&mut found.record.reason);
+    write_history(db, w, &found.record, Some(from), to, reason, rule)
+}
+
+/// Writes a changed record back: a new version, told to the index and the audit.
+fn write_back(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, rule: &str) -> Result<(), Fault> {
+    found.record.version += 1;
+    found.record.update_time = w.now;
+    found.update(db)?;
+    announce(db, w, found, rule)
+}
+
+fn announce(db: &Connection, w: &Writing<'_>, found: &StoredRecord, rule: &str) -> Result<(), Fault> {
+    let r = &found.record;
+    ledger::enqueue(db, found.owner, r.memory_id, r.version, w.now)?;
+    let entry = ledger::AuditEntry {
+        time: w.now,
+        tenant: w.owner.tenant.as_str(),
+        user: w.owner.user.as_str(),
+        action: r.status.name(),
+        memory_id: Some(r.memory_id),
+        actor: w.actor,
+        rule,
+    };
+    ledger::audit(db, &entry)
+}
+
+/// Moves one record and writes it back.
+///
+/// # Errors
+/// `STATUS_MOVE` when the table does not allow it.
+pub fn move_to(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, to: Status, reason: &str, rule: &str) -> Result<(), Fault> {
+    step(db, w, found, to, reason, rule)?;
+    write_back(db, w, found, rule)
+}
+
+fn required(db: &Connection, id: MemoryId) -> Result<StoredRecord, Fault> {
+    by_id(db, id)?.ok_or_else(|| super::corrupt("a link of a chain"))
+}
+
+fn supersede_by(db: &Connection, w: &Writing<'_>, old: MemoryId, new: MemoryId, ruling: &Ruling) -> Result<(), Fault> {
+    let mut old = required(db, old)?;
+    old.record.superseded_by = Some(new);
+    old.record.superseded_at = Some(w.now);
+    move_to(db, w, &mut old, Status::Superseded, &ruling.reason, ruling.rule)
+}
+
+fn close_at(db: &Connection, w: &Writing<'_>, old: MemoryId, end: Timestamp) -> Result<(), Fault> {
+    let mut old = required(db, old)?;
+    old.record.valid_to = Some(end);
+    write_back(db, w, &mut old, "K1")
+}
+
+fn dispute(db: &Connection, w: &Writing<'_>, other: MemoryId, ruling: &Ruling) -> Result<(), Fault> {
+    let mut other = required(db, other)?;
+    other.due = true;
+    if other.record.status == Status::Disputed {
+        return write_back(db, w, &mut other, ruling.rule);
+    }
+    move_to(db, w, &mut other, Status::Disputed, &ruling.reason, ruling.rule)
+}
+
+/// Rule K5: the neighbours of a late statement now lead to it.
+fn relink(db: &Connection, w: &Writing<'_>, new: MemoryId, after: Option<MemoryId>, before: MemoryId) -> Result<(), Fault> {
+    let mut next = required(db, before)?;
+    next.record.supersedes = Some(new);
+    write_back(db, w, &mut next, "K5")?;
+    if let Some(after) = after {
+        let mut previous = required(db, after)?;
+        previous.record.superseded_by = Some(new);
+        write_back(db, w, &mut previous, "K5")?;
+    }
+    Ok(())
+}
+
+/// A record system replaced the user's value: the user's words come back as a question, under a new id.
+fn requeue(db: &Connection, w: &Writing<'_>, settings: &GateSettings, old: MemoryId, system: &Record) -> Result<(), Fault> {
+    let old = required(db, old)?;
+    let mut question = old.clone();
+    let r = &mut question.record;
+    // Derived from the two records, so that a repeated transaction would find it.
+    let seed = strata_core::id::join(&[&old.record.memory_id.to_string(), &system.memory_id.to_string()]);
+    r.memory_id = MemoryId(Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()));
+    r.status = Status::Candidate;
+    r.supersedes = None;
+    r.superseded_by = None;
+    r.superseded_at = None;
+    r.version = 1;
+    r.embedding_model = None;
+    r.create_time = w.now;
+    r.update_time = w.now;
+    r.expire_time = Some(w.now.plus(i64::from(settings.candidate_days) * DAY));
+    r.recall_count = 0;
+    r.cite_count = 0;
+    r.last_recalled_at = None;
+    r.last_cited_at = None;
+    "K1: a record system holds another value: put to the user".clone_into(&mut r.reason);
+    question.conflicts_with = Some(system.memory_id);
+    question.due = true;
+    if query::twin(db, w.stored, &question.dedup)?.is_some() {
+        return Ok(());
+    }
+    question.insert(db)?;
+    write_history(db, w, &question.record, None, Status::Candidate, &question.record.reason, "K1")?;
+    let copy = [
+        "INSERT INTO evidence (memory_id, owner_id, mark, source, source_ref, session_id, cues, quote, quote_verified, time) \
+         SELECT ?1, owner_id, mark, source, source_ref, session_id, cues, quote, quote_verified, time FROM evidence WHERE memory_id = ?2 ORDER BY evidence_id",
+        "INSERT INTO record_terms (owner_id, term, memory_id, tf) SELECT owner_id, term, ?1, tf FROM record_terms WHERE memory_id = ?2",
+    ];
+    for sql in copy {
+        let mut statement = db.prepare_cached(sql).sql()?;
+        statement.execute((id_bytes(question.record.memory_id), id_bytes(old.record.memory_id))).sql()?;
+    }
+    announce(db, w, &question, "K1")
+}
+
+fn write_history(
+    db: &Connection,
+    w: &Writing<'_>,
+    record: &Record,
+    from: Option<Status>,
+    to: Status,
+    reason: &str,
+    rule: &str,
+) -> Result<(), Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "INSERT INTO history (memory_id, owner_id, time, from_status, to_status, actor, path, reason, rule) \
+             SELECT ?1, owner_id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM records WHERE memory_id = ?1",
+        )
+        .sql()?;
+    let id = id_bytes(record.memory_id);
+    statement.execute((id, w.now.micros(), from.map(Status::name), to.name(), w.actor, w.path, reason, rule)).sql()?;
+    Ok(())
+}
+
+/// Adds the statement's evidence, once per turn, else once per request id; the record rises to its strongest evidence
+/// (rule G10). The caller writes the row back. Answers whether it was new.
+fn add_evidence(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gated: &Gated, material: &Material) -> Result<bool, Fault> {
+    let s = gated.statement();
+    let (mark, session) = match (&s.source_ref, material.request_id) {
+        (Some(SourceRef::Turn { session_id, seq }), _) => {
+            (strata_core::id::join(&["turn", session_id, &seq.to_string()]), Some(session_id.as_str()))
+        }
+        (_, Some(request)) => (strata_core::id::join(&["request", &request.to_string()]), None),
+        (_, None) => (strata_core::id::join(&["write", &material.memory_id.to_string()]), None),
+    };
+    let time = gated.statement_time().unwrap_or(w.now);
+    let id = id_bytes(found.record.memory_id);
+    let mut known = db.prepare_cached("SELECT cues, source, quote_verified FROM evidence WHERE memory_id = ?1 AND mark = ?2").sql()?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u8>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?));
+    let known = known.query_row((id, &mark), read).optional().sql()?;
+    let r = &mut found.record;
+    if let Some((bits, source, verified)) = &known {
+        // The same turn seen through a stronger door: one piece of evidence, at its strongest.
+        let source = Source::from_name(source).map_or(s.source, |old| strongest(old, s.source));
+        let cues = Cues::from_bits(*bits).and(gated.cues());
+        let mut statement =
+            db.prepare_cached("UPDATE evidence SET cues = ?3, source = ?4, quote_verified = ?5 WHERE memory_id = ?1 AND mark = ?2").sql()?;
+        statement.execute((id, &mark, cues.bits(), source.name(), *verified || gated.quote_verified())).sql()?;
+    } else {
+        let mut count = db.prepare_cached("SELECT count(*) FROM evidence WHERE memory_id = ?1").sql()?;
+        let kept: usize = count.query_row([id], |row| row.get::<_, i64>(0)).sql()?.try_into().unwrap_or(usize::MAX);
+        if let Some(session) = session {
+            let mut seen = db.prepare_cached("SELECT EXISTS (SELECT 1 FROM evidence WHERE memory_id = ?1 AND session_id = ?2)").sql()?;
+            let seen: bool = seen.query_row((id, session), |row| row.get(0)).sql()?;
+            r.evidence_sessions += u32::from(!seen);
+        }
+        r.evidence_count = r.evidence_count.saturating_add(1);
+        if kept < EVIDENCE {
+            let reference = s.source_ref.as_ref().map(|reference| serde_json::to_string(reference).expect("references are plain data"));
+            let mut statement = db
+                .prepare_cached(
+                    "INSERT INTO evidence (memory_id, owner_id, mark, source, source_ref, session_id, cues, quote, quote_verified, time) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                )
+                .sql()?;
+            let (quote, verified) = (&s.source_quote, gated.quote_verified());
+            let row = (id, found.owner.owner_id, &mark, s.source.name(), reference, session, gated.cues().bits(), quote, verified, time.micros());
+            statement.execute(row).sql()?;
+        }
+    }
+    let rises = conflict::rank(s.source, false) >= conflict::rank(r.source, false);
+    r.source = strongest(r.source, s.source);
+    r.confidence = r.confidence.max(gated.confidence());
+    r.confirmed |= gated.confirmed();
+    r.quote_verified |= gated.quote_verified();
+    if gated.sensitivity() == Sensitivity::Personal {
+        r.sensitivity = Sensitivity::Personal;
+    }
+    if rises && known.is_none() {
+        // Said again with its full weight: as of that moment it is the newer statement.
+        r.event_time = r.event_time.max(time);
+    }
+    Ok(known.is_none())
+}
+
+/// Adds evidence to a record that says the same, and takes over what the statement newly says about it (rule G10).
+///
+/// # Errors
+/// As the database says.
+pub fn support(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gated: &Gated, material: &Material) -> Result<bool, Fault> {
+    let before = found.clone();
+    let new = add_evidence(db, w, found, gated, material)?;
+    let s = gated.statement();
+    let r = &mut found.record;
+    if gated.cues().has(Cues::MAY_BE_ACTIVE) {
+        r.importance = s.importance.unwrap_or(r.importance);
+        r.topic = s.topic.clone().or_else(|| r.topic.take());
+        if !s.tags.is_empty() {
+            r.tags.clone_from(&s.tags);
+        }
+        if !s.metadata.is_empty() {
+            r.metadata.clone_from(&s.metadata);
+        }
+        r.protected |= s.protected;
+        if let Some(asked) = s.expire_time {
+            found.expire_asked = Some(asked);
+            if r.status == Status::Active {
+                r.expire_time = Some(asked);
+            }
+        }
+    }
+    if *found != before {
+        write_back(db, w, found, "G10")?;
+    }
+    Ok(new)
+}
+
+/// Marks a waiting record as due for asking, and names what it conflicts with.
+///
+/// # Errors
+/// As the database says.
+pub fn ask(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, conflicts_with: Option<MemoryId>, due: bool, ruling: &Ruling) -> Result<(), Fault> {
+    let conflict = conflicts_with.or(found.conflicts_with);
+    if found.conflicts_with == conflict && found.due >= due {
+        return Ok(());
+    }
+    found.conflicts_with = conflict;
+    found.due |= due;
+    found.record.reason.clone_from(&ruling.reason);
+    write_back(db, w, found, ruling.rule)
+}
+
+/// Carries a ruling out for a record that is there already and moves into ACTIVE: confirmed, supported, or restored (then
+/// it is ACTIVE in memory already, by [`unforget`]).
+///
+/// # Errors
+/// `STATUS_MOVE` when the table does not allow it.
+pub fn activate(
+    db: &Connection,
+    w: &Writing<'_>,
+    settings: &GateSettings,
+    found: &mut StoredRecord,
+    ruling: &Ruling,
+    user_authority: bool,
+    event_time: Timestamp,
+) -> Result<(), Fault> {
+    let id = found.record.memory_id;
+    let restored = found.record.status == Status::Active;
+    match &ruling.decision {
+        Decision::Active { supersede, close, valid_to, queue } => {
+            if let Some(key) = found.record.key.clone() {
+                let row = owner::key(db, w.stored, &key)?;
+                let by_system = found.record.source == Source::AuthoritativeSystem && !user_authority;
+                let system_owned = by_system || row.is_some_and(|row| row.system_owned);
+                found.record.owner_epoch = owner::claim(db, w.stored, &key, event_time, system_owned, w.now)?;
+            }
+            for old in supersede {
+                supersede_by(db, w, *old, id, ruling)?;
+            }
+            for (old, end) in close {
+                close_at(db, w, *old, *end)?;
+            }
+            if !restored {
+                step(db, w, found, Status::Active, &ruling.reason, ruling.rule)?;
+                found.record.expire_time = found.expire_asked.or_else(|| settings.expiry(found.record.tier, w.now));
+            }
+            found.record.supersedes = supersede.last().copied().or(found.record.supersedes);
+            found.record.superseded_by = None;
+            found.record.superseded_at = None;
+            found.record.valid_to = *valid_to;
+            found.record.event_time = event_time;
+            found.conflicts_with = None;
+            found.due = false;
+            write_back(db, w, found, ruling.rule)?;
+            for old in queue {
+                requeue(db, w, settings, *old, &found.record)?;
+            }
+            Ok(())
+        }
+        Decision::Candidate { conflicts_with, due } if restored => {
+            step(db, w, found, Status::Candidate, &ruling.reason, ruling.rule)?;
+            found.conflicts_with = *conflicts_with;
+            found.due = *due;
+            write_back(db, w, found, ruling.rule)
+        }
+        Decision::Candidate { conflicts_with, due } => ask(db, w, found, *conflicts_with, *due, ruling),
+        Decision::Disputed { conflicts_with, .. } => ask(db, w, found, *conflicts_with, true, ruling),
+        Decision::History { after, before } => {
+            // Two moves at one instant: the table knows no way from CANDIDATE straight into the past.
+            if !restored {
+                step(db, w, found, Status::Active, &ruling.reason, ruling.rule)?;
+            }
+            step(db, w, found, Status::Superseded, &ruling.reason, ruling.rule)?;
+            found.record.supersedes = *after;
+            found.record.superseded_by = Some(*before);
+            found.record.superseded_at = Some(w.now);
+            found.record.expire_time = None;
+            found.conflicts_with = None;
+            found.due = false;
+            write_back(db, w, found, ruling.rule)?;
+            relink(db, w, id, *after, *before)
+        }
+    }
+}
+
+/// Forgets a record softly: it keeps the state it goes back to (rule E1).
+///
+/// # Errors
+/// `STATUS_MOVE` when it is forgotten already.
+pub fn forget(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, reason: &str) -> Result<(), Fault> {
+    found.earlier_status = Some(found.record.status);
+    step(db, w, found, Status::Deleted, reason, "E1")?;
+    found.due = false;
+    write_back(db, w, found, "E1")?;
+    match &found.record.key {
+        Some(key) => owner::release_if_empty(db, found.owner, key),
+        None => Ok(()),
+    }
+}
+
+/// Takes a soft forget back, to the state the record was forgotten in; a record that was ACTIVE goes through [`activate`]
+/// next, which moves it on from there.
+///
+/// # Errors
+/// `STATUS_MOVE` when it is not forgotten.
+pub fn unforget(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord) -> Result<Status, Fault> {
+    let earlier = found.earlier_status.unwrap_or(Status::Candidate);
+    status::check_restore(found.record.status, found.earlier_status, earlier)?;
+    write_history(db, w, &found.record, Some(Status::Deleted), earlier, "E1: restored", "E1")?;
+    found.record.status = earlier;
+    "E1: restored".clone_into(&mut found.record.reason);
+    found.earlier_status = None;
+    Ok(earlier)
+}
+
+/// Writes a restored record back whose state needs no further rule.
+///
+/// # Errors
+/// As the database says.
+pub fn restored(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord) -> Result<(), Fault> {
+    write_back(db, w, found, "E1")
+}
+
+/// Writes down that time has moved a record: an expired one gives its slot and its identity free (rule F1).
+///
+/// # Errors
+/// As the database says.
+pub fn expire_due(db: &Connection, w: &Writing<'_>, found: Vec<StoredRecord>) -> Result<Vec<StoredRecord>, Fault> {
+    let mut live = Vec::with_capacity(found.len());
+    for mut found in found {
+        let r = &found.record;
+        let to = status::at(r.status, r.tier, r.expire_time, w.now);
+        if to == r.status {
+            live.push(found);
+        } else {
+            move_to(db, &Writing { actor: "strata:clock", ..w.clone() }, &mut found, to, "F1: past its expiry", "F1")?;
+        }
+    }
+    Ok(live)
+}
+
+fn write_terms(db: &Connection, new: &StoredRecord, terms: &Terms) -> Result<(), Fault> {
+    let mut statement = db.prepare_cached("INSERT INTO record_terms (owner_id, term, memory_id, tf) VALUES (?1, ?2, ?3, ?4)").sql()?;
+    for (term, count) in &terms.counts {
+        statement.execute((new.owner.owner_id, term, id_bytes(new.record.memory_id), count)).sql()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,350 @@
+//! Reads: by id, key, filter and chain. Every one takes the [`Visible`] owners; what it returns is theirs.
+
+use super::row::{COLUMNS, FROM, StoredRecord, by_id, id_bytes, id_from, select};
+use super::{Sql, StoredOwner, Visible, corrupt};
+use rusqlite::types::Value as SqlValue;
+use rusqlite::{Connection, params_from_iter};
+use std::collections::BTreeSet;
+use strata_api::convert::longterm::Filter;
+use strata_core::policy::gate::{Cues, EvidenceFacts};
+use strata_core::policy::status;
+use strata_core::record::{Evidence, HistoryEntry, Kind, Source, SourceRef, Status, Tier};
+use strata_core::{FactKey, Fault, MemoryId, Timestamp};
+
+/// The state of a row by the clock, in SQL: [`status::at`] over the columns, with `?1` as now.
+const STATUS_NOW: &str = "CASE WHEN r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED') AND r.expire_time <= ?1 \
+    THEN CASE WHEN r.status = 'ACTIVE' AND r.tier = 'EVENT' THEN 'ARCHIVED' ELSE 'EXPIRED' END ELSE r.status END";
+
+/// A record by id, if it is visible. Its status is the one by the clock.
+///
+/// # Errors
+/// As the database says.
+pub fn get(db: &Connection, visible: &Visible, id: MemoryId, now: Timestamp) -> Result<Option<StoredRecord>, Fault> {
+    Ok(by_id(db, id)?.filter(|found| visible.sees(found.owner)).map(|found| at(found, now)))
+}
+
+/// The record as it is at `now` (rule F1).
+#[must_use]
+pub fn at(mut found: StoredRecord, now: Timestamp) -> StoredRecord {
+    let r = &mut found.record;
+    let state = status::at(r.status, r.tier, r.expire_time, now);
+    if state != r.status {
+        r.status = state;
+        r.reason = "F1: past its expiry".to_owned();
+    }
+    found
+}
+
+/// Evidence of a record, oldest first, at most [`strata_core::limits::EVIDENCE`].
+///
+/// # Errors
+/// As the database says.
+pub fn evidence(db: &Connection, id: MemoryId) -> Result<Vec<Evidence>, Fault> {
+    let mut statement = db
+        .prepare_cached("SELECT source, source_ref, quote, quote_verified, time FROM evidence WHERE memory_id = ?1 ORDER BY evidence_id")
+        .sql()?;
+    let mut rows = statement.query([id_bytes(id)]).sql()?;
+    let mut out = Vec::new();
+    while let Some(row) = rows.next().sql()? {
+        let source: String = row.get(0).sql()?;
+        let source_ref: Option<String> = row.get(1).sql()?;
+        out.push(Evidence {
+            source: Source::from_name(&source).ok_or_else(|| corrupt("evidence.source"))?,
+            source_ref: source_ref.map(|text| serde_json::from_str::<SourceRef>(&text)).transpose().map_err(|_| corrupt("evidence.source_ref"))?,
+            quote: row.get(2).sql()?,
+            quote_verified: row.get(3).sql()?,
+            time: Timestamp(row.get(4).sql()?),
+        });
+    }
+    Ok(out)
+}
+
+/// What the evidence of a record says together (rule G10).
+///
+/// # Errors
+/// As the database says.
+pub fn evidence_facts(db: &Connection, id: MemoryId) -> Result<EvidenceFacts, Fault> {
+    let mut statement = db.prepare_cached("SELECT cues, session_id FROM evidence WHERE memory_id = ?1").sql()?;
+    let rows = statement.query_map([id_bytes(id)], |row| Ok((row.get::<_, u8>(0)?, row.get::<_, Option<String>>(1)?))).sql()?;
+    let (mut cues, mut statements) = (Cues::default(), 0);
+    let (mut sessions, mut user_sessions) = (BTreeSet::new(), BTreeSet::new());
+    for row in rows {
+        let (bits, session) = row.sql()?;
+        let own = Cues::from_bits(bits);
+        cues = cues.and(own);
+        statements += 1;
+        if let Some(session) = session {
+            if own.has(Cues::USER) {
+                user_sessions.insert(session.clone());
+            }
+            sessions.insert(session);
+        }
+    }
+    let count = |set: &BTreeSet<String>| u32::try_from(set.len()).unwrap_or(u32::MAX);
+    Ok(EvidenceFacts { cues, statements, user_sessions: count(&user_sessions), sessions: count(&sessions) })
+}
+
+/// Records of a slot at one owner that hold it or wait for it, oldest first.
+///
+/// # Errors
+/// As the database says.
+pub fn live_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Tier) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = "WHERE r.owner_id = ?1 AND r.key = ?2 AND r.tier = ?3 AND r.status IN ('ACTIVE', 'CANDIDATE', 'DISPUTED') \
+         ORDER BY r.event_time, r.memory_id";
+    select(db, rest, (owner.owner_id, key.as_str(), tier.name()))
+}
+
+/// Records that held a slot before and were replaced, oldest first.
+///
+/// # Errors
+/// As the database says.
+pub fn past_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Tier) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = "WHERE r.owner_id = ?1 AND r.key = ?2 AND r.tier = ?3 AND r.status = 'SUPERSEDED' ORDER BY r.event_time, r.memory_id";
+    select(db, rest, (owner.owner_id, key.as_str(), tier.name()))
+}
+
+/// Records of a key that are in force at `now` among visible owners: user level first, then by time.
+///
+/// # Errors
+/// As the database says.
+pub fn in_force(db: &Connection, visible: &Visible, key: &FactKey, now: Timestamp) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = format!("WHERE {} AND r.key = ?1 AND r.status = 'ACTIVE' ORDER BY o.agent, r.event_time, r.memory_id", visible.condition());
+    let mut found = select(db, &rest, [key.as_str()])?;
+    found.retain(|found| status::in_force(&found.record, now));
+    Ok(found)
+}
+
+/// The live record with this identity at one owner (rule G10).
+///
+/// # Errors
+/// As the database says.
+pub fn twin(db: &Connection, owner: StoredOwner, identity: &[u8; 16]) -> Result<Option<StoredRecord>, Fault> {
+    let rest = "WHERE r.owner_id = ?1 AND r.dedup = ?2 AND r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED', 'REJECTED')";
+    Ok(select(db, rest, (owner.owner_id, identity))?.into_iter().next())
+}
+
+/// Live records of one owner and kind with this normalised text (rule G10).
+///
+/// # Errors
+/// As the database says.
+pub fn same_text(db: &Connection, owner: StoredOwner, kind: Kind, normal: &str) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = "WHERE r.owner_id = ?1 AND r.kind = ?2 AND r.normal = ?3 AND r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED', 'REJECTED')";
+    select(db, rest, (owner.owner_id, kind.name(), normal))
+}
+
+/// Kinds that stand apart: kept as candidates, shown only when asked for by kind (rule G2).
+const APART: [Kind; 2] = [Kind::Assumption, Kind::ModelSuggestion];
+
+/// Records in order of their ids, from the first after `after`.
+///
+/// # Errors
+/// As the database says.
+pub fn list(
+    db: &Connection,
+    visible: &Visible,
+    filter: &Filter,
+    after: Option<MemoryId>,
+    limit: u32,
+    now: Timestamp,
+) -> Result<Vec<StoredRecord>, Fault> {
+    let mut sql = Condition::new(visible, now);
+    let asked_apart = filter.kinds.iter().any(|kind| APART.contains(kind));
+    let statuses = if filter.statuses.is_empty() { vec![Status::Active] } else { filter.statuses.clone() };
+    let names = statuses.iter().map(|s| s.name());
+    let apart = if asked_apart { " OR (r.status = 'CANDIDATE' AND r.kind IN ('ASSUMPTION', 'MODEL_SUGGESTION'))" } else { "" };
+    let list = sql.list(names);
+    sql.and(&format!("({STATUS_NOW} IN {list}{apart})"));
+    sql.and("(r.status <> 'ACTIVE' OR ((r.valid_from IS NULL OR r.valid_from <= ?1) AND (r.valid_to IS NULL OR r.valid_to > ?1)))");
+    let kinds: Vec<Kind> =
+        if filter.kinds.is_empty() { Kind::ALL.iter().copied().filter(|kind| !APART.contains(kind)).collect() } else { filter.kinds.clone() };
+    let list = sql.list(kinds.iter().map(|k| k.name()));
+    sql.and(&format!("r.kind IN {list}"));
+    if !filter.tiers.is_empty() {
+        let list = sql.list(filter.tiers.iter().map(|t| t.name()));
+        sql.and(&format!("r.tier IN {list}"));
+    }
+    for tag in &filter.tags {
+        let tag = sql.bind(tag.clone());
+        sql.and(&format!("EXISTS (SELECT 1 FROM json_each(r.tags) WHERE json_each.value = {tag})"));
+    }
+    for (key, value) in &filter.metadata {
+        let (key, value) = (sql.bind(key.clone()), sql.bind(value.clone()));
+        sql.and(&format!("EXISTS (SELECT 1 FROM json_each(r.metadata) WHERE json_each.key = {key} AND json_each.value = {value})"));
+    }
+    if let Some(from) = filter.from {
+        let from = sql.bind(from.micros());
+        sql.and(&format!("r.event_time >= {from}"));
+    }
+    if let Some(to) = filter.to {
+        let to = sql.bind(to.micros());
+        sql.and(&format!("r.event_time < {to}"));
+    }
+    if let Some(session) = &filter.session_id {
+        let session = sql.bind(session.clone());
+        sql.and(&format!("EXISTS (SELECT 1 FROM evidence e WHERE e.memory_id = r.memory_id AND e.session_id = {session})"));
+    }
+    if let Some(after) = after {
+        let after = sql.bind(id_bytes(after).to_vec());
+        sql.and(&format!("r.memory_id > {after}"));
+    }
+    sql.select(db, "r.memory_id", limit, now)
+}
+
+/// Where a page of candidates begins: after this one, which was due or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CandidateCursor {
+    /// Whether the last one of the page before was due.
+    pub due: bool,
+    /// Its id.
+    pub memory_id: MemoryId,
+}
+
+/// Waiting records, those due first, then by id.
+///
+/// # Errors
+/// As the database says.
+pub fn candidates(
+    db: &Connection,
+    visible: &Visible,
+    due_only: bool,
+    after: Option<CandidateCursor>,
+    limit: u32,
+    now: Timestamp,
+) -> Result<Vec<StoredRecord>, Fault> {
+    let mut sql = Condition::new(visible, now);
+    sql.and(&format!("{STATUS_NOW} IN ('CANDIDATE', 'DISPUTED')"));
+    sql.and("r.kind NOT IN ('ASSUMPTION', 'MODEL_SUGGESTION')");
+    if due_only {
+        sql.and("r.due");
+    }
+    if let Some(after) = after {
+        let (due, id) = (sql.bind(i64::from(after.due)), sql.bind(id_bytes(after.memory_id).to_vec()));
+        sql.and(&format!("(r.due < {due} OR (r.due = {due} AND r.memory_id > {id}))"));
+    }
+    sql.select(db, "r.due DESC, r.memory_id", limit, now)
+}
+
+/// A condition under construction: `?1` is now, every text is a parameter (cases C043, C044).
+struct Condition {
+    text: String,
+    params: Vec<SqlValue>,
+}
+
+impl Condition {
+    fn new(visible: &Visible, now: Timestamp) -> Self {
+        // Mentions ?1 first, so that it exists in every statement.
+        Self { text: format!("WHERE ?1 IS NOT NULL AND {}", visible.condition()), params: vec![SqlValue::Integer(now.micros())] }
+    }
+
+    fn and(&mut self, condition: &str) {
+        self.text.push_str(" AND ");
+        self.text.push_str(condition);
+    }
+
+    fn bind(&mut self, value: impl Into<SqlValue>) -> String {
+        self.params.push(value.into());
+        format!("?{}", self.params.len())
+    }
+
+    fn list<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> String {
+        let parts: Vec<String> = names.map(|name| self.bind(name.to_owned())).collect();
+        format!("({})", parts.join(", "))
+    }
+
+    fn select(mut self, db: &Connection, order: &str, limit: u32, now: Timestamp) -> Result<Vec<StoredRecord>, Fault> {
+        let limit = self.bind(i64::from(limit));
+        let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {FROM} {} ORDER BY {order} LIMIT {limit}", self.text)).sql()?;
+        let mut rows = statement.query(params_from_iter(self.params)).sql()?;
+        let mut out = Vec::new();
+        while let Some(row) = rows.next().sql()? {
+            out.push(at(StoredRecord::read(row)?, now));
+        }
+        Ok(out)
+    }
+}
+
+/// Every record that `id` replaced or was replaced by, over any number of steps, itself included; oldest first.
+///
+/// # Errors
+/// As the database says.
+pub fn chain_of(db: &Connection, visible: &Visible, id: MemoryId, now: Timestamp) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = format!(
+        "WHERE {} AND r.memory_id IN (WITH RECURSIVE chain (id) AS (SELECT ?1 \
+         UNION SELECT n.superseded_by FROM records n JOIN chain ON n.memory_id = chain.id WHERE n.superseded_by IS NOT NULL \
+         UNION SELECT p.memory_id FROM records p JOIN chain ON p.superseded_by = chain.id) SELECT id FROM chain) \
+         ORDER BY r.event_time, r.memory_id",
+        visible.condition()
+    );
+    Ok(select(db, &rest, [id_bytes(id)])?.into_iter().map(|found| at(found, now)).collect())
+}
+
+/// Every record of a key, in any state, oldest first.
+///
+/// # Errors
+/// As the database says.
+pub fn history_of_key(db: &Connection, visible: &Visible, key: &FactKey, now: Timestamp) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = format!("WHERE {} AND r.key = ?1 ORDER BY r.event_time, r.memory_id", visible.condition());
+    Ok(select(db, &rest, [key.as_str()])?.into_iter().map(|found| at(found, now)).collect())
+}
+
+/// Moves of status of a record, oldest first.
+///
+/// # Errors
+/// As the database says.
+pub fn history(db: &Connection, id: MemoryId) -> Result<Vec<HistoryEntry>, Fault> {
+    let mut statement = db
+        .prepare_cached("SELECT time, from_status, to_status, actor, path, reason, rule FROM history WHERE memory_id = ?1 ORDER BY history_id")
+        .sql()?;
+    let mut rows = statement.query([id_bytes(id)]).sql()?;
+    let mut out = Vec::new();
+    let status = |name: &str| Status::from_name(name).ok_or_else(|| corrupt("history.status"));
+    while let Some(row) = rows.next().sql()? {
+        let from: Option<String> = row.get(1).sql()?;
+        let to: String = row.get(2).sql()?;
+        out.push(HistoryEntry {
+            memory_id: id,
+            time: Timestamp(row.get(0).sql()?),
+            from: from.as_deref().map(status).transpose()?,
+            to: status(&to)?,
+            actor: row.get(3).sql()?,
+            path: row.get(4).sql()?,
+            reason: row.get(5).sql()?,
+            rule: row.get(6).sql()?,
+        });
+    }
+    Ok(out)
+}
+
+/// When the user rejected a record last.
+///
+/// # Errors
+/// As the database says.
+pub fn rejected_at(db: &Connection, id: MemoryId) -> Result<Option<Timestamp>, Fault> {
+    let mut statement = db.prepare_cached("SELECT max(time) FROM history WHERE memory_id = ?1 AND to_status = 'REJECTED'").sql()?;
+    let time: Option<i64> = statement.query_row([id_bytes(id)], |row| row.get(0)).sql()?;
+    Ok(time.map(Timestamp))
+}
+
+/// Ids of a user's records of a key that can be forgotten: everything that was not rejected or forgotten before.
+///
+/// # Errors
+/// As the database says.
+pub fn forgettable(db: &Connection, owner_ids: &[i64], key: &FactKey) -> Result<Vec<MemoryId>, Fault> {
+    let ids: Vec<String> = owner_ids.iter().map(i64::to_string).collect();
+    let sql = format!(
+        "SELECT memory_id FROM records WHERE owner_id IN ({}) AND key = ?1 AND status NOT IN ('REJECTED', 'DELETED') ORDER BY memory_id",
+        ids.join(", ")
+    );
+    let mut statement = db.prepare_cached(&sql).sql()?;
+    let rows = statement.query_map([key.as_str()], |row| row.get::<_, [u8; 16]>(0)).sql()?;
+    rows.map(|row| row.sql().map(id_from)).collect()
+}
+
+/// Records in all, of every owner and status.
+///
+/// # Errors
+/// As the database says.
+pub fn count(db: &Connection) -> Result<u64, Fault> {
+    let mut statement = db.prepare_cached("SELECT coalesce(sum(records), 0) FROM owners").sql()?;
+    statement.query_row([], |row| row.get(0)).sql()
+}

@@ -1,0 +1,164 @@
+//! The long-term role: its parts put together.
+
+use crate::index::exact::{ExactIndex, HOT_BYTES};
+use crate::index::qdrant::{QdrantIndex, QdrantSettings};
+use crate::index::{Index, Space};
+use crate::metadata::query;
+use crate::recall::{Recall, RecallParts};
+use crate::relay::{Relay, RelayStatus};
+use crate::service::Service;
+use crate::state::State;
+use crate::target::Target;
+use arc_swap::ArcSwap;
+use secrecy::SecretString;
+use std::sync::Arc;
+use std::time::Duration;
+use strata_api::internal::v1::target_service_server::TargetServiceServer;
+use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::page::PageTokens;
+use strata_core::limits::MESSAGE_BYTES;
+use strata_core::policy::gate::{Challenges, Tombstones};
+use strata_core::policy::registry::Registry;
+use strata_core::policy::settings::PolicySettings;
+use strata_core::Fault;
+use strata_runtime::sqlite::Database;
+use strata_runtime::{Ports, TaskGroup};
+use strata_text::embed::Embedder;
+use strata_text::slots::SlotMatcher;
+use tonic::service::Routes;
+
+/// Which index finds records.
+#[derive(Clone, Debug, Default)]
+pub enum IndexConfig {
+    /// An exact scan over one owner's rows in the database itself.
+    #[default]
+    Exact,
+    /// A Qdrant server.
+    Qdrant {
+        /// `http://host:6334` or `https://...`.
+        url: String,
+        /// Sent with every call when set; never logged.
+        api_key: Option<SecretString>,
+    },
+}
+
+/// What the role needs.
+pub struct LongtermDeps {
+    /// Clock and ids.
+    pub ports: Ports,
+    /// Settings, replaced as a whole by a hot reload.
+    pub settings: Arc<ArcSwap<PolicySettings>>,
+    /// The metadata database, opened with [`crate::MIGRATIONS`]. The caller closes it after [`LongtermRole::shutdown`].
+    pub database: Database,
+    /// Which index finds records.
+    pub index: IndexConfig,
+    /// Makes vectors; without one recall goes by keys and words.
+    pub embedder: Option<Arc<dyn Embedder>>,
+    /// Known keys.
+    pub registry: Arc<Registry>,
+    /// Secret of the deployment: page tokens, consent challenges and erasure digests are derived from it.
+    pub secret: Vec<u8>,
+}
+
+impl std::fmt::Debug for LongtermDeps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LongtermDeps").field("index", &self.index).field("embedder", &self.embedder).finish_non_exhaustive()
+    }
+}
+
+/// How the role is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleStatus {
+    /// Records in all, of every status.
+    pub records: u64,
+    /// The way to the index.
+    pub relay: RelayStatus,
+}
+
+/// The role.
+#[derive(Debug)]
+pub struct LongtermRole {
+    state: Arc<State>,
+    tasks: TaskGroup,
+}
+
+impl LongtermRole {
+    /// Puts the role together and starts the relay. The index need not be up: recall goes by keys and words until it is.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming the setting that is wrong; as the database says.
+    pub async fn build(deps: LongtermDeps) -> Result<Self, Fault> {
+        let matcher = SlotMatcher::new(&deps.registry).map_err(|problem| Fault::field("registry", problem.to_string()))?;
+        let space = deps.embedder.as_ref().map(|embedder| {
+            let identity = embedder.identity();
+            Space { model: identity.name.clone(), dims: identity.dimensions }
+        });
+        let index: Arc<dyn Index> = match deps.index {
+            IndexConfig::Exact => Arc::new(ExactIndex::new(deps.database.clone(), space, HOT_BYTES)),
+            IndexConfig::Qdrant { url, api_key } => {
+                Arc::new(QdrantIndex::new(QdrantSettings { url, api_key, ..QdrantSettings::default() }, space)?)
+            }
+        };
+        let tasks = TaskGroup::new();
+        let relay = Relay::open(deps.ports.clone(), deps.database.clone(), Arc::clone(&index), deps.embedder.clone()).await?;
+        relay.spawn(&tasks);
+        let recall = Recall::new(RecallParts {
+            ports: deps.ports.clone(),
+            settings: Arc::clone(&deps.settings),
+            database: deps.database.clone(),
+            registry: Arc::clone(&deps.registry),
+            index,
+            embedder: deps.embedder,
+            relay: relay.clone(),
+        });
+        recall.spawn(&tasks);
+        let state = State {
+            tokens: PageTokens::new(&deps.secret),
+            challenges: Challenges::new(&deps.secret),
+            tombstones: Tombstones::new(&deps.secret),
+            ports: deps.ports,
+            settings: deps.settings,
+            database: deps.database,
+            registry: deps.registry,
+            matcher,
+            recall,
+            relay,
+        };
+        Ok(Self { state: Arc::new(state), tasks })
+    }
+
+    /// The role's services, without the layers around them: the public one, and the one between roles.
+    #[must_use]
+    pub fn routes(&self) -> Routes {
+        let public = LongTermMemoryServiceServer::new(Service::new(Arc::clone(&self.state)))
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES);
+        let target = TargetServiceServer::new(Target::new(Arc::clone(&self.state)))
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES);
+        Routes::new(public).add_service(target)
+    }
+
+    /// Stops the relay after what it can still deliver; what it cannot stays in the outbox. Answers whether all ended in
+    /// time.
+    pub async fn shutdown(&self, deadline: Duration) -> bool {
+        self.tasks.shutdown(deadline).await
+    }
+
+    /// How the role is.
+    ///
+    /// # Errors
+    /// As the database says.
+    pub async fn status(&self) -> Result<RoleStatus, Fault> {
+        let records = self.state.database.read(query::count).await?;
+        Ok(RoleStatus { records, relay: self.state.relay.status().await? })
+    }
+
+    /// Empties the index and fills it again from the rows, in the background. Answers how many records there are.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE` when the index does not answer; as the database says.
+    pub async fn reindex(&self) -> Result<u64, Fault> {
+        self.state.relay.reindex().await
+    }
+}

@@ -1,0 +1,678 @@
+//! The public service: claims and wire in, one read or one transaction, wire out. Nothing is decided here.
+
+use crate::intake::{self, Submitter};
+use crate::metadata::ledger::{self, RequestKey};
+use crate::metadata::query::{self, CandidateCursor};
+use crate::metadata::{StoredRecord, Visible};
+use crate::scope::OwnerScope;
+use crate::state::State;
+use crate::write::{self, Context, Outcome, Written};
+use prost::Message;
+use rusqlite::Connection;
+use std::sync::Arc;
+use strata_api::convert::common::{self, wire_finding};
+use strata_api::convert::longterm as convert;
+use strata_api::error;
+use strata_api::longterm::v1 as pb;
+use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryService;
+use strata_core::id::check_id;
+use strata_core::limits::{self, Page};
+use strata_core::policy::conflict::{Moment, second_check};
+use strata_core::policy::gate::{self, Attestation, Door, GateSettings};
+use strata_core::policy::status::is_valid;
+use strata_core::record::{Status, Tier};
+use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
+use strata_runtime::Claims;
+use tonic::{Request, Response, Status as GrpcStatus};
+
+/// Bytes of records in one answer: below the largest message, with room for what goes around them (case C087).
+const ANSWER_BYTES: usize = limits::MESSAGE_BYTES - 256 * 1024;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    state: Arc<State>,
+}
+
+impl Service {
+    /// Over the role's state.
+    #[must_use]
+    pub const fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+}
+
+/// One verified call.
+pub(crate) struct Call {
+    pub(crate) claims: Claims,
+    pub(crate) scope: OwnerScope,
+    pub(crate) now: Timestamp,
+    pub(crate) settings: GateSettings,
+}
+
+impl Call {
+    pub(crate) fn read<T>(state: &State, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
+        let claims = Claims::of(request)?.clone();
+        let scope = OwnerScope::of(&claims, user_id, agent_id)?;
+        Ok(Self { scope, now: state.ports.clock.now(), settings: state.settings.load().gate.clone(), claims })
+    }
+
+    pub(crate) fn write<T>(state: &State, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
+        let claims = Claims::of(request)?.clone();
+        let scope = OwnerScope::writing(&claims, user_id, agent_id)?;
+        Ok(Self { scope, now: state.ports.clock.now(), settings: state.settings.load().gate.clone(), claims })
+    }
+
+    /// The request's key, when it carries an id.
+    fn key(&self, method: &'static str, request_id: &str, body: &impl Message) -> Result<Option<RequestKey>, Fault> {
+        let Some(request_id) = common::request_id(request_id)? else { return Ok(None) };
+        let mut hasher = blake3::Hasher::new();
+        let [tenant, user, agent] = self.scope.binding();
+        hasher.update(strata_core::id::join(&[method, tenant, user, agent]).as_bytes());
+        hasher.update(&body.encode_to_vec());
+        Ok(Some(RequestKey { request_id, method, body: *hasher.finalize().as_bytes() }))
+    }
+}
+
+impl State {
+    /// Runs a write in one transaction, once per request id; `answer` says whether it is to be remembered.
+    pub(crate) async fn once<T, F>(&self, call: &Call, key: Option<RequestKey>, work: F) -> Result<T, Fault>
+    where
+        T: Message + Default + Send + 'static,
+        F: FnOnce(&Connection, &Context<'_>) -> Result<(T, bool), Fault> + Send + 'static,
+    {
+        let (scope, actor, settings) = (call.scope.clone(), call.claims.caller.id.clone(), call.settings.clone());
+        let (tombstones, now) = (self.tombstones.clone(), call.now);
+        let answer = self
+            .database
+            .write(move |db| {
+                if let Some(answer) = replayed(db, &scope, key.as_ref(), now)? {
+                    return Ok(answer);
+                }
+                let context = Context { scope: &scope, actor: &actor, settings: &settings, tombstones: &tombstones, now };
+                let (answer, remember) = work(db, &context)?;
+                if let (true, Some(key), Some(visible)) = (remember, &key, Visible::of(db, &scope)?) {
+                    ledger::remember_answer(db, visible.user_id, key, &answer.encode_to_vec(), now)?;
+                }
+                Ok::<_, Fault>(answer)
+            })
+            .await?;
+        self.relay.wake();
+        Ok(answer)
+    }
+
+    /// The answer of a request that was served before: looked for before anything else, so that a retry is answered alike
+    /// whatever has changed since.
+    pub(crate) async fn replay<T: Message + Default + Send + 'static>(&self, call: &Call, key: Option<&RequestKey>) -> Result<Option<T>, Fault> {
+        let Some(key) = key.cloned() else { return Ok(None) };
+        let (scope, now) = (call.scope.clone(), call.now);
+        self.database.read(move |db| replayed(db, &scope, Some(&key), now)).await
+    }
+
+    pub(crate) async fn read<T, F>(&self, scope: &OwnerScope, read: F) -> Result<Option<T>, Fault>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection, &Visible) -> Result<T, Fault> + Send + 'static,
+    {
+        let scope = scope.clone();
+        self.database
+            .read(move |db| match Visible::of(db, &scope)? {
+                Some(visible) => read(db, &visible).map(Some),
+                None => Ok(None),
+            })
+            .await
+    }
+}
+
+fn replayed<T: Message + Default>(db: &Connection, scope: &OwnerScope, key: Option<&RequestKey>, now: Timestamp) -> Result<Option<T>, Fault> {
+    let Some(key) = key else { return Ok(None) };
+    let Some(visible) = Visible::of(db, scope)? else { return Ok(None) };
+    let Some(bytes) = ledger::answered(db, visible.user_id, key, now)? else { return Ok(None) };
+    let damaged = |_| Fault::new(Reason::Internal, "a stored answer is damaged");
+    T::decode(bytes.as_slice()).map(Some).map_err(damaged)
+}
+
+/// A record with its evidence, on the wire.
+pub(crate) fn wire(db: &Connection, found: &StoredRecord) -> Result<pb::Memory, Fault> {
+    Ok(convert::memory(&found.record, &query::evidence(db, found.record.memory_id)?))
+}
+
+/// A write's result on the wire.
+pub(crate) fn wire_result(db: &Connection, written: &Written, challenge: String) -> Result<pb::WriteResult, Fault> {
+    let outcome = match written.outcome {
+        Outcome::Active => pb::Outcome::Active,
+        Outcome::Candidate => pb::Outcome::Candidate,
+        Outcome::Disputed => pb::Outcome::Disputed,
+        Outcome::NeedsConsent => pb::Outcome::NeedsConsent,
+        Outcome::EvidenceAdded => pb::Outcome::EvidenceAdded,
+        Outcome::History => pb::Outcome::History,
+    };
+    let id = |id: Option<MemoryId>| id.map(|id| id.to_string()).unwrap_or_default();
+    Ok(pb::WriteResult {
+        outcome: outcome.into(),
+        memory: written.record.as_ref().map(|found| wire(db, found)).transpose()?,
+        findings: written.findings.iter().map(wire_finding).collect(),
+        superseded: id(written.superseded),
+        conflicts_with: id(written.conflicts_with),
+        consent_challenge: if written.outcome == Outcome::NeedsConsent { challenge } else { String::new() },
+        revision: revision(written.revision),
+    })
+}
+
+/// The token of a revision, for `at_least_as_fresh`.
+pub(crate) fn revision(revision: u64) -> String {
+    revision.to_string()
+}
+
+fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, GrpcStatus> {
+    answer.map(Response::new).map_err(error::status)
+}
+
+/// A page under construction: as many rows as were asked for, as long as the answer fits into one message.
+struct Pager {
+    page: Page,
+    bytes: usize,
+}
+
+impl Pager {
+    fn new(asked: i32) -> Result<Self, Fault> {
+        Ok(Self { page: limits::page("page_size", asked, limits::PAGE, limits::PAGE_MAX)?, bytes: 0 })
+    }
+
+    /// Rows to read: one more than the page, to know whether there is a next one.
+    const fn rows(&self) -> u32 {
+        self.page.size + 1
+    }
+
+    /// Takes the rows that fit, converted; answers them and the last one taken when more are left.
+    fn fill<R, M: Message>(&mut self, rows: Vec<R>, mut to_wire: impl FnMut(&R) -> Result<M, Fault>) -> Result<(Vec<M>, Option<R>), Fault> {
+        let (mut out, mut last) = (Vec::new(), None);
+        for row in rows {
+            if out.len() >= self.page.size as usize {
+                return Ok((out, last));
+            }
+            let message = to_wire(&row)?;
+            self.bytes += message.encoded_len() + 16;
+            if self.bytes > ANSWER_BYTES && !out.is_empty() {
+                return Ok((out, last));
+            }
+            out.push(message);
+            last = Some(row);
+        }
+        Ok((out, None))
+    }
+}
+
+impl Service {
+    async fn submit(
+        &self,
+        call: &Call,
+        key: Option<RequestKey>,
+        door: Door,
+        statement: Option<&pb::Statement>,
+    ) -> Result<pb::WriteResult, Fault> {
+        let state = &self.state;
+        if let Some(result) = state.replay(call, key.as_ref()).await? {
+            return Ok(result);
+        }
+        let (gated, material, challenge) = submit(state, call, door, statement, key.as_ref().map(|key| key.request_id))?;
+        state
+            .once(call, key, move |db, context| {
+                let written = write::store(db, context, &gated, &material)?;
+                Ok((wire_result(db, &written, challenge)?, written.outcome != Outcome::NeedsConsent))
+            })
+            .await
+    }
+
+    async fn remember(&self, request: Request<pb::RememberRequest>) -> Result<pb::RememberResponse, Fault> {
+        let r = request.get_ref();
+        let call = Call::write(&self.state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("Remember", &r.request_id, r)?;
+        let result = self.submit(&call, key, Door::Remember, r.statement.as_ref()).await?;
+        Ok(pb::RememberResponse { result: Some(result) })
+    }
+
+    async fn propose(&self, request: Request<pb::ProposeRequest>) -> Result<pb::ProposeResponse, Fault> {
+        let r = request.get_ref();
+        let call = Call::write(&self.state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("Propose", &r.request_id, r)?;
+        let result = self.submit(&call, key, Door::Propose, r.statement.as_ref()).await?;
+        Ok(pb::ProposeResponse { result: Some(result) })
+    }
+
+    async fn confirm_candidate(&self, request: Request<pb::ConfirmCandidateRequest>) -> Result<pb::ConfirmCandidateResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("ConfirmCandidate", &r.request_id, r)?;
+        if let Some(result) = state.replay(&call, key.as_ref()).await? {
+            return Ok(pb::ConfirmCandidateResponse { result: Some(result) });
+        }
+        let id = MemoryId::parse("memory_id", &r.memory_id)?;
+        check_id("confirmation", &r.confirmation)?;
+        let etag = match r.etag.as_str() {
+            "" => None,
+            text => Some(text.parse::<u64>().map_err(|_| Fault::field("etag", "is not an etag of this service"))?),
+        };
+        let now = call.now;
+        let found = state.read(&call.scope, move |db, visible| query::get(db, visible, id, now)).await?.flatten();
+        let record = found.ok_or_else(|| Fault::not_found("memory", id.to_string()))?.record;
+        let by = Submitter {
+            scope: &call.scope,
+            roles: &call.claims.caller.roles,
+            attestation: Attestation::default(),
+            door: Door::Confirm,
+            request_id: key.as_ref().map(|key| key.request_id),
+            now,
+        };
+        let (gated, material) = intake::submit(state, &call.settings, &by, gate::confirmation(&record, &r.confirmation))?;
+        let result = state
+            .once(&call, key, move |db, context| {
+                let written = write::confirm(db, context, id, etag, &gated, &material)?;
+                Ok((wire_result(db, &written, String::new())?, true))
+            })
+            .await?;
+        Ok(pb::ConfirmCandidateResponse { result: Some(result) })
+    }
+
+    async fn reject_candidate(&self, request: Request<pb::RejectCandidateRequest>) -> Result<pb::RejectCandidateResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("RejectCandidate", &r.request_id, r)?;
+        let id = MemoryId::parse("memory_id", &r.memory_id)?;
+        state
+            .once(&call, key, move |db, context| {
+                let (found, at) = write::reject(db, context, id)?;
+                Ok((pb::RejectCandidateResponse { memory: Some(wire(db, &found)?), revision: revision(at) }, true))
+            })
+            .await
+    }
+
+    async fn forget_memories(&self, request: Request<pb::ForgetMemoriesRequest>) -> Result<pb::ForgetMemoriesResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("ForgetMemories", &r.request_id, r)?;
+        let ids = convert::memory_ids("memory_ids", &r.memory_ids)?;
+        let keys = convert::keys("keys", &r.keys, limits::BATCH_IDS)?;
+        let keys: Vec<FactKey> = keys.iter().map(|key| state.registry.resolve(key)).collect();
+        if ids.is_empty() && keys.is_empty() {
+            return Err(Fault::field("memory_ids", "names no record, and keys names none either"));
+        }
+        let reason = common::text("reason", &r.reason, limits::REASON_CHARS)?;
+        if strata_text::features(&reason).sensitive.iter().any(|span| span.kind != strata_core::text::SensitiveKind::Health) {
+            // It stays in the history, which soft forgetting keeps.
+            return Err(Fault::field("reason", "holds personal data; say why without repeating what is to be forgotten"));
+        }
+        state
+            .once(&call, key, move |db, context| {
+                let done = write::forget(db, context, &ids, &keys, &reason)?;
+                let text = |ids: Vec<MemoryId>| ids.iter().map(MemoryId::to_string).collect();
+                let answer = pb::ForgetMemoriesResponse {
+                    forgotten: text(done.forgotten),
+                    not_found: text(done.not_found),
+                    revision: revision(done.revision),
+                };
+                Ok((answer, true))
+            })
+            .await
+    }
+
+    async fn restore_memories(&self, request: Request<pb::RestoreMemoriesRequest>) -> Result<pb::RestoreMemoriesResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("RestoreMemories", &r.request_id, r)?;
+        let ids = convert::memory_ids("memory_ids", &r.memory_ids)?;
+        if ids.is_empty() {
+            return Err(Fault::field("memory_ids", "names no record"));
+        }
+        let registry = Arc::clone(&state.registry);
+        state
+            .once(&call, key, move |db, context| {
+                let done = write::restore(db, context, &registry, &ids)?;
+                let mut bytes = 0;
+                let mut memories = Vec::with_capacity(done.records.len());
+                for found in &done.records {
+                    // Evidence is left out where it would not fit into one message; it can be read by id.
+                    let mut memory = wire(db, found)?;
+                    if bytes + memory.encoded_len() > ANSWER_BYTES / 2 {
+                        memory.evidence.clear();
+                    }
+                    bytes += memory.encoded_len();
+                    if bytes > ANSWER_BYTES {
+                        return Err(Fault::field("memory_ids", "names more records than one answer can hold; restore them in parts"));
+                    }
+                    memories.push(memory);
+                }
+                let answer = pb::RestoreMemoriesResponse {
+                    memories,
+                    not_found: done.not_found.iter().map(MemoryId::to_string).collect(),
+                    findings: done.findings.iter().map(wire_finding).collect(),
+                    revision: revision(done.revision),
+                };
+                Ok((answer, true))
+            })
+            .await
+    }
+
+    async fn list_candidates(&self, request: Request<pb::ListCandidatesRequest>) -> Result<pb::ListCandidatesResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+        let mut pager = Pager::new(r.page_size)?;
+        let due_only = r.due_only;
+        let scope = call.scope.clone();
+        let binding = binding(&scope, "ListCandidates", if due_only { "due" } else { "all" });
+        let after = state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| candidate_cursor(&text)).transpose()?;
+        let (state, now) = (Arc::clone(state), call.now);
+        let tokens = state.tokens.clone();
+        let answer = state
+            .read(&scope, move |db, visible| {
+                let rows = query::candidates(db, visible, due_only, after, pager.rows(), now)?;
+                let (candidates, last) = pager.fill(rows, |found| {
+                    Ok(pb::Candidate {
+                        memory: Some(wire(db, found)?),
+                        due: found.due,
+                        conflicts_with: found.conflicts_with.map(|id| id.to_string()).unwrap_or_default(),
+                    })
+                })?;
+                let cursor = last.map(|found| format!("{}:{}", u8::from(found.due), found.record.memory_id));
+                let next_page_token = cursor.map(|cursor| tokens.mint(&parts(&binding), &cursor)).unwrap_or_default();
+                Ok(pb::ListCandidatesResponse { candidates, next_page_token, capped: pager.page.capped })
+            })
+            .await?;
+        Ok(answer.unwrap_or_else(|| pb::ListCandidatesResponse { capped: asked_too_much(r.page_size), ..Default::default() }))
+    }
+
+    async fn get_memory(&self, request: Request<pb::GetMemoryRequest>) -> Result<pb::GetMemoryResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+        let (id, now) = (MemoryId::parse("memory_id", &r.memory_id)?, call.now);
+        let found = state
+            .read(&call.scope, move |db, visible| query::get(db, visible, id, now)?.map(|found| wire(db, &found)).transpose())
+            .await?
+            .flatten();
+        let memory = found.ok_or_else(|| Fault::not_found("memory", id.to_string()))?;
+        Ok(pb::GetMemoryResponse { memory: Some(memory) })
+    }
+
+    async fn lookup_memory(&self, request: Request<pb::LookupMemoryRequest>) -> Result<pb::LookupMemoryResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+        let key = state.registry.resolve(&FactKey::new(r.key.clone())?);
+        let (is_set, by_agent) = (state.registry.is_set(&key), call.scope.owner().agent.is_some());
+        let now = call.now;
+        let items = state
+            .read(&call.scope, move |db, visible| {
+                let mut pager = Pager::new(0)?;
+                pager.page.size = limits::PAGE_MAX;
+                let winners = in_force(query::in_force(db, visible, &key, now)?, is_set, by_agent);
+                let (items, _) = pager.fill(winners, |(found, labels)| {
+                    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+                    Ok(pb::RecallItem { memory: Some(wire(db, found)?), score: 1.0, paths: vec!["key".to_owned()], labels, ..Default::default() })
+                })?;
+                Ok(items)
+            })
+            .await?;
+        Ok(pb::LookupMemoryResponse { items: items.unwrap_or_default() })
+    }
+
+    async fn recall(&self, request: Request<pb::RecallRequest>) -> Result<pb::RecallResponse, Fault> {
+        let r = request.get_ref();
+        let call = Call::read(&self.state, &request, &r.user_id, &r.agent_id)?;
+        self.state.recall.recall(&call.scope, request.into_inner()).await
+    }
+
+    async fn list_memories(&self, request: Request<pb::ListMemoriesRequest>) -> Result<pb::ListMemoriesResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+        let filter = convert::filter(r.filter.as_ref())?;
+        let mut pager = Pager::new(r.page_size)?;
+        let binding = binding(&call.scope, "ListMemories", &filter.binding());
+        let after = state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| MemoryId::parse("page_token", &text)).transpose()?;
+        let (tokens, now) = (state.tokens.clone(), call.now);
+        let answer = state
+            .read(&call.scope, move |db, visible| {
+                let rows = query::list(db, visible, &filter, after, pager.rows(), now)?;
+                let (memories, last) = pager.fill(rows, |found| wire(db, found))?;
+                let next_page_token =
+                    last.map(|found| tokens.mint(&parts(&binding), &found.record.memory_id.to_string())).unwrap_or_default();
+                Ok(pb::ListMemoriesResponse { memories, next_page_token, capped: pager.page.capped })
+            })
+            .await?;
+        Ok(answer.unwrap_or_else(|| pb::ListMemoriesResponse { capped: asked_too_much(r.page_size), ..Default::default() }))
+    }
+
+    async fn get_history(&self, request: Request<pb::GetHistoryRequest>) -> Result<pb::GetHistoryResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+        let subject = match (r.memory_id.is_empty(), r.key.is_empty()) {
+            (false, true) => Subject::Record(MemoryId::parse("memory_id", &r.memory_id)?),
+            (true, false) => Subject::Key(state.registry.resolve(&FactKey::new(r.key.clone())?)),
+            (true, true) => return Err(Fault::field("memory_id", "or key is required")),
+            (false, false) => return Err(Fault::field("memory_id", "and key exclude each other")),
+        };
+        let as_of = common::optional_time("as_of", r.as_of.as_ref())?;
+        let valid_at = common::optional_time("valid_at", r.valid_at.as_ref())?;
+        let mut pager = Pager::new(r.page_size)?;
+        let binding = binding(&call.scope, "GetHistory", &format!("{subject:?} {as_of:?} {valid_at:?}"));
+        let after = state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| history_cursor(&text)).transpose()?;
+        let (tokens, now) = (state.tokens.clone(), call.now);
+        let missing = matches!(subject, Subject::Record(_)).then(|| Fault::not_found("memory", r.memory_id.clone()));
+        let answer = state
+            .read(&call.scope, move |db, visible| {
+                let chain = match &subject {
+                    Subject::Record(id) => {
+                        if query::get(db, visible, *id, now)?.is_none() {
+                            return Ok(None);
+                        }
+                        query::chain_of(db, visible, *id, now)?
+                    }
+                    Subject::Key(key) => query::history_of_key(db, visible, key, now)?,
+                };
+                let mut chain = held(db, chain, as_of, valid_at)?;
+                if let Some(after) = after {
+                    chain.retain(|found| (found.record.event_time, found.record.memory_id) > after);
+                }
+                let mut entries = Vec::new();
+                let (memories, last) = pager.fill(chain, |found| {
+                    entries.extend(query::history(db, found.record.memory_id)?.iter().map(convert::wire_history));
+                    wire(db, found)
+                })?;
+                // What was read for a record that no longer fitted does not belong to this page.
+                let shown: std::collections::BTreeSet<&str> = memories.iter().map(|m| m.memory_id.as_str()).collect();
+                entries.retain(|entry| shown.contains(entry.memory_id.as_str()));
+                entries.sort_by_key(|entry| entry.time.map(|t| (t.seconds, t.nanos)));
+                let cursor = last.map(|found| format!("{}:{}", found.record.event_time.micros(), found.record.memory_id));
+                let next_page_token = cursor.map(|cursor| tokens.mint(&parts(&binding), &cursor)).unwrap_or_default();
+                Ok(Some(pb::GetHistoryResponse { memories, entries, next_page_token, capped: pager.page.capped }))
+            })
+            .await?
+            .flatten();
+        match (answer, missing) {
+            (Some(answer), _) => Ok(answer),
+            (None, Some(missing)) => Err(missing),
+            (None, None) => Ok(pb::GetHistoryResponse { capped: asked_too_much(r.page_size), ..Default::default() }),
+        }
+    }
+}
+
+/// Conversion, language work and the gate for one statement; with the challenge it would be answered.
+pub(crate) fn submit(
+    state: &State,
+    call: &Call,
+    door: Door,
+    statement: Option<&pb::Statement>,
+    request_id: Option<uuid::Uuid>,
+) -> Result<(gate::Gated, crate::metadata::insert::Material, String), Fault> {
+    let statement = convert::statement(statement, call.now)?;
+    let attestation = convert::attestation(&call.claims.attestation)?;
+    let challenge = state.challenges.mint(call.scope.owner(), &statement);
+    let roles = &call.claims.caller.roles;
+    let by = Submitter { scope: &call.scope, roles, attestation, door, request_id, now: call.now };
+    let (gated, material) = intake::submit(state, &call.settings, &by, statement)?;
+    Ok((gated, material, challenge))
+}
+
+/// What a history is asked for.
+#[derive(Debug)]
+enum Subject {
+    Record(MemoryId),
+    Key(FactKey),
+}
+
+/// Of a chain, what we believed at `as_of` and what held at `valid_at`; all of it when neither is asked for.
+fn held(db: &Connection, chain: Vec<StoredRecord>, as_of: Option<Timestamp>, valid_at: Option<Timestamp>) -> Result<Vec<StoredRecord>, Fault> {
+    if as_of.is_none() && valid_at.is_none() {
+        return Ok(chain);
+    }
+    let starts: std::collections::BTreeMap<MemoryId, Timestamp> =
+        chain.iter().map(|found| (found.record.memory_id, found.record.valid_from.unwrap_or(found.record.event_time))).collect();
+    let mut out = Vec::new();
+    for found in chain {
+        let r = &found.record;
+        let keep = match as_of {
+            Some(as_of) => {
+                let moves = query::history(db, r.memory_id)?;
+                let then = moves.iter().rev().find(|entry| entry.time <= as_of).map(|entry| entry.to);
+                let believed = then == Some(Status::Active) && r.expire_time.is_none_or(|end| end > as_of);
+                let at = valid_at.unwrap_or(as_of);
+                let from = r.valid_from.or(valid_at.map(|_| r.event_time));
+                believed && is_valid(from, r.valid_to, at)
+            }
+            None => {
+                let at = valid_at.unwrap_or_default();
+                let held = matches!(r.status, Status::Active | Status::Superseded | Status::Expired | Status::Archived);
+                // A value ends where the one that replaced it begins.
+                let replaced = r.superseded_by.and_then(|next| starts.get(&next).copied()).or(r.superseded_at);
+                let ends = [r.valid_to, replaced, r.expire_time].into_iter().flatten().min();
+                held && is_valid(Some(r.valid_from.unwrap_or(r.event_time)), ends, at)
+            }
+        };
+        if keep {
+            out.push(found);
+        }
+    }
+    Ok(out)
+}
+
+/// Of the records of one key that are in force, the value the reader gets: TEMPORARY over STABLE (rule K10), agent over
+/// user, several for a set, events all; two values of one slot never (rule K8). User-wide the user's own value stands for
+/// the key, and the agents' only where there is none.
+fn in_force(found: Vec<StoredRecord>, is_set: bool, by_agent: bool) -> Vec<(StoredRecord, Vec<&'static str>)> {
+    let quoted = |found: &StoredRecord| if found.record.instruction { vec!["QUOTED"] } else { Vec::new() };
+    if is_set {
+        return found.into_iter().map(|found| (quoted(&found), found)).map(|(labels, found)| (found, labels)).collect();
+    }
+    let slot = |found: &StoredRecord| (found.record.tier != Tier::Event).then_some((found.owner.owner_id, found.record.tier));
+    let moments: Vec<_> =
+        found.iter().map(|found| (slot(found), Moment::new(found.record.event_time, found.record.source_ref.as_ref()))).collect();
+    let dropped = second_check(&moments);
+    if !dropped.is_empty() {
+        tracing::error!(rule = "K8", dropped = dropped.len(), "one slot had two active values: the older is not shown");
+    }
+    let kept: Vec<StoredRecord> = found.into_iter().enumerate().filter(|(i, _)| !dropped.contains(i)).map(|(_, found)| found).collect();
+    let at_agent = |found: &StoredRecord| found.record.owner.agent.is_some();
+    let slotted = |agent: bool| kept.iter().any(|found| at_agent(found) == agent && slot(found).is_some());
+    let (agents, user) = (slotted(true), slotted(false));
+    let mut out = Vec::new();
+    for found in &kept {
+        let mut labels = quoted(found);
+        if slot(found).is_some() {
+            let other = |tier: Tier| kept.iter().any(|other| other.owner == found.owner && other.record.tier == tier);
+            let shadowed = if at_agent(found) { !by_agent && user } else { by_agent && agents };
+            if shadowed || (found.record.tier == Tier::Stable && other(Tier::Temporary)) {
+                continue;
+            }
+            if found.record.tier == Tier::Temporary && other(Tier::Stable) {
+                labels.push("TEMPORARY overlays STABLE");
+            }
+            if at_agent(found) && user {
+                labels.push("AGENT shadows USER");
+            }
+        }
+        out.push((found.clone(), labels));
+    }
+    out
+}
+
+fn binding(scope: &OwnerScope, method: &str, filter: &str) -> Vec<String> {
+    let mut parts: Vec<String> = scope.binding().iter().map(|part| (*part).to_owned()).collect();
+    parts.extend([method.to_owned(), filter.to_owned()]);
+    parts
+}
+
+fn parts(binding: &[String]) -> Vec<&str> {
+    binding.iter().map(String::as_str).collect()
+}
+
+fn stale() -> Fault {
+    Fault::new(Reason::InvalidPageToken, "page_token: not a token of this list; start again without it")
+}
+
+fn candidate_cursor(text: &str) -> Result<CandidateCursor, Fault> {
+    let (due, id) = text.split_once(':').ok_or_else(stale)?;
+    Ok(CandidateCursor { due: due == "1", memory_id: MemoryId::parse("page_token", id)? })
+}
+
+fn history_cursor(text: &str) -> Result<(Timestamp, MemoryId), Fault> {
+    let (time, id) = text.split_once(':').ok_or_else(stale)?;
+    Ok((Timestamp(time.parse().map_err(|_| stale())?), MemoryId::parse("page_token", id)?))
+}
+
+/// Whether more was asked for than a page may hold: said also where there is nothing to show (case C139).
+fn asked_too_much(asked: i32) -> bool {
+    u32::try_from(asked).is_ok_and(|asked| asked > limits::PAGE_MAX)
+}
+
+#[tonic::async_trait]
+impl LongTermMemoryService for Service {
+    async fn remember(&self, request: Request<pb::RememberRequest>) -> Result<Response<pb::RememberResponse>, GrpcStatus> {
+        finish(Self::remember(self, request).await)
+    }
+    async fn propose(&self, request: Request<pb::ProposeRequest>) -> Result<Response<pb::ProposeResponse>, GrpcStatus> {
+        finish(Self::propose(self, request).await)
+    }
+    async fn list_candidates(
+        &self,
+        request: Request<pb::ListCandidatesRequest>,
+    ) -> Result<Response<pb::ListCandidatesResponse>, GrpcStatus> {
+        finish(Self::list_candidates(self, request).await)
+    }
+    async fn confirm_candidate(
+        &self,
+        request: Request<pb::ConfirmCandidateRequest>,
+    ) -> Result<Response<pb::ConfirmCandidateResponse>, GrpcStatus> {
+        finish(Self::confirm_candidate(self, request).await)
+    }
+    async fn reject_candidate(
+        &self,
+        request: Request<pb::RejectCandidateRequest>,
+    ) -> Result<Response<pb::RejectCandidateResponse>, GrpcStatus> {
+        finish(Self::reject_candidate(self, request).await)
+    }
+    async fn recall(&self, request: Request<pb::RecallRequest>) -> Result<Response<pb::RecallResponse>, GrpcStatus> {
+        finish(Self::recall(self, request).await)
+    }
+    async fn get_memory(&self, request: Request<pb::GetMemoryRequest>) -> Result<Response<pb::GetMemoryResponse>, GrpcStatus> {
+        finish(Self::get_memory(self, request).await)
+    }
+    async fn lookup_memory(&self, request: Request<pb::LookupMemoryRequest>) -> Result<Response<pb::LookupMemoryResponse>, GrpcStatus> {
+        finish(Self::lookup_memory(self, request).await)
+    }
+    async fn list_memories(&self, request: Request<pb::ListMemoriesRequest>) -> Result<Response<pb::ListMemoriesResponse>, GrpcStatus> {
+        finish(Self::list_memories(self, request).await)
+    }
+    async fn get_history(&self, request: Request<pb::GetHistoryRequest>) -> Result<Response<pb::GetHistoryResponse>, GrpcStatus> {
+        finish(Self::get_history(self, request).await)
+    }
+    async fn forget_memories(
+        &self,
+        request: Request<pb::ForgetMemoriesRequest>,
+    ) -> Result<Response<pb::ForgetMemoriesResponse>, GrpcStatus> {
+        finish(Self::forget_memories(self, request).await)
+    }
+    async fn restore_memories(
+        &self,
+        request: Request<pb::RestoreMemoriesRequest>,
+    ) -> Result<Response<pb::RestoreMemoriesResponse>, GrpcStatus> {
+        finish(Self::restore_memories(self, request).await)
+    }
+}

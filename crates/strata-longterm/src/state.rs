@@ -1,0 +1,38 @@
+//! What every handler of the role shares.
+
+use crate::recall::Recall;
+use crate::relay::Relay;
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use strata_api::page::PageTokens;
+use strata_core::policy::gate::{Challenges, Tombstones};
+use strata_core::policy::registry::Registry;
+use strata_core::policy::settings::PolicySettings;
+use strata_runtime::Ports;
+use strata_runtime::sqlite::Database;
+use strata_text::slots::SlotMatcher;
+
+/// Shared by the handlers; read-only but for the settings, which a hot reload replaces as a whole.
+#[derive(Debug)]
+pub struct State {
+    /// Clock and ids.
+    pub ports: Ports,
+    /// Settings: read once per call.
+    pub settings: Arc<ArcSwap<PolicySettings>>,
+    /// The truth.
+    pub database: Database,
+    /// Finds what is relevant.
+    pub recall: Recall,
+    /// Tells the index.
+    pub relay: Relay,
+    /// Known keys.
+    pub registry: Arc<Registry>,
+    /// Their wordings, compiled.
+    pub matcher: SlotMatcher,
+    /// Page tokens.
+    pub tokens: PageTokens,
+    /// Consent challenges (rule G4).
+    pub challenges: Challenges,
+    /// Digests of erased statements (rule E7).
+    pub tombstones: Tombstones,
+}

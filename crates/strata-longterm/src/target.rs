@@ -1,0 +1,155 @@
+//! The end of a promotion (rules P5 to P7): the sealed value through the gate, once per promotion id, never after the
+//! deadline or an abort.
+
+use crate::metadata::ledger::{self, Promotion};
+use crate::metadata::owner;
+use crate::service::{Call, submit, wire_result};
+use crate::state::State;
+use crate::write::{self, Outcome};
+use prost::Message;
+use rusqlite::Connection;
+use std::sync::Arc;
+use strata_api::convert::common::{self, wire_level};
+use strata_api::convert::longterm as convert;
+use strata_api::error;
+use strata_api::internal::v1 as pb;
+use strata_api::internal::v1::target_service_server::TargetService;
+use strata_core::id::{Level, check_id};
+use strata_core::limits;
+use strata_core::policy::gate::Door;
+use strata_core::{Fault, Reason};
+use tonic::{Request, Response, Status};
+
+/// The service between roles.
+#[derive(Clone, Debug)]
+pub struct Target {
+    state: Arc<State>,
+}
+
+impl Target {
+    /// Over the role's state.
+    #[must_use]
+    pub const fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    async fn apply(&self, request: Request<pb::ApplyRequest>) -> Result<pb::ApplyResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        check_id("promotion_id", &r.promotion_id)?;
+        let deadline = r.deadline.as_ref().ok_or_else(|| Fault::field("deadline", "is required"))?;
+        let deadline = common::time("deadline", deadline)?;
+        let (promotion_id, now) = (r.promotion_id.clone(), call.now);
+        let id = promotion_id.clone();
+        let earlier = state.read(&call.scope, move |db, visible| settled(db, visible.user_id, &id)).await?.flatten();
+        if let Some(answer) = earlier {
+            return Ok(answer);
+        }
+        let late = move || {
+            if now > deadline {
+                return Err(aborted("the promotion's deadline has passed").with("promotion_id", promotion_id.clone()));
+            }
+            Ok(promotion_id.clone())
+        };
+        late()?;
+        let (gated, material, challenge) = submit(state, &call, Door::Apply, r.statement.as_ref(), None)?;
+        state
+            .once(&call, None, move |db, context| {
+                let promotion_id = late()?;
+                let stored = owner::ensure(db, context.scope)?;
+                if let Some(answer) = settled(db, stored.user_id, &promotion_id)? {
+                    return Ok((answer, false));
+                }
+                let written = write::store(db, context, &gated, &material)?;
+                let answer = pb::ApplyResponse { result: Some(wire_result(db, &written, challenge)?) };
+                if written.outcome != Outcome::NeedsConsent {
+                    // Nothing was stored for want of consent, so nothing has been applied: with consent it may come again.
+                    let outcome = Promotion::Applied(answer.encode_to_vec());
+                    ledger::settle_promotion(db, stored.user_id, &promotion_id, &outcome, now)?;
+                }
+                Ok((answer, false))
+            })
+            .await
+    }
+
+    async fn abort(&self, request: Request<pb::AbortRequest>) -> Result<pb::AbortResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, "")?;
+        call.claims.require_write()?;
+        check_id("promotion_id", &r.promotion_id)?;
+        let (promotion_id, now) = (r.promotion_id.clone(), call.now);
+        state
+            .once(&call, None, move |db, context| {
+                let stored = owner::ensure(db, context.scope)?;
+                let applied = match ledger::promotion(db, stored.user_id, &promotion_id)? {
+                    Some(Promotion::Applied(bytes)) => decode(&bytes)?.result,
+                    Some(Promotion::Aborted) => None,
+                    None => {
+                        ledger::settle_promotion(db, stored.user_id, &promotion_id, &Promotion::Aborted, now)?;
+                        None
+                    }
+                };
+                Ok((pb::AbortResponse { applied }, false))
+            })
+            .await
+    }
+
+    async fn get_owners(&self, request: Request<pb::GetOwnersRequest>) -> Result<pb::GetOwnersResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+        let keys = convert::keys("keys", &r.keys, limits::OWNER_KEYS)?;
+        let registry = Arc::clone(&state.registry);
+        let (now, by_agent) = (call.now, !r.agent_id.is_empty());
+        let owners = state
+            .read(&call.scope, move |db, visible| {
+                let mut out = Vec::new();
+                for key in keys {
+                    // Under the name it was asked by, whichever name it is stored under.
+                    for (agent, epoch) in owner::owners_of(db, visible, &registry.resolve(&key), now)? {
+                        // Without an agent only the user level is in the chain.
+                        if by_agent || !agent {
+                            let level = if agent { Level::Agent } else { Level::User };
+                            out.push(pb::Owned { key: key.as_str().to_owned(), level: wire_level(level).into(), epoch });
+                        }
+                    }
+                }
+                Ok(out)
+            })
+            .await?;
+        Ok(pb::GetOwnersResponse { owners: owners.unwrap_or_default() })
+    }
+}
+
+fn aborted(why: &str) -> Fault {
+    Fault::new(Reason::PromotionAborted, why).rule("P5", "promotion", why)
+}
+
+fn decode(bytes: &[u8]) -> Result<pb::ApplyResponse, Fault> {
+    pb::ApplyResponse::decode(bytes).map_err(|_| Fault::new(Reason::Internal, "a stored answer is damaged"))
+}
+
+/// The answer of a promotion that was applied before: the same id has one effect (rule P7).
+fn settled(db: &Connection, user_id: i64, promotion_id: &str) -> Result<Option<pb::ApplyResponse>, Fault> {
+    match ledger::promotion(db, user_id, promotion_id)? {
+        None => Ok(None),
+        Some(Promotion::Applied(bytes)) => decode(&bytes).map(Some),
+        Some(Promotion::Aborted) => Err(aborted("the promotion was aborted").with("promotion_id", promotion_id)),
+    }
+}
+
+fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, Status> {
+    answer.map(Response::new).map_err(error::status)
+}
+
+#[tonic::async_trait]
+impl TargetService for Target {
+    async fn apply(&self, request: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
+        finish(Self::apply(self, request).await)
+    }
+    async fn abort(&self, request: Request<pb::AbortRequest>) -> Result<Response<pb::AbortResponse>, Status> {
+        finish(Self::abort(self, request).await)
+    }
+    async fn get_owners(&self, request: Request<pb::GetOwnersRequest>) -> Result<Response<pb::GetOwnersResponse>, Status> {
+        finish(Self::get_owners(self, request).await)
+    }
+}

@@ -1,0 +1,563 @@
+//! The write's one transaction: what is read, asked of the pure rules, and carried out, in the order of the policies:
+//! idempotent answer, tombstone (E7), same statement (G10), diverting rules (G4, G9, G11), conflict rules (K), insert.
+
+use crate::metadata::insert::{self, Material, Writing};
+use crate::metadata::row::{self, StoredRecord};
+use crate::metadata::{Visible, ledger, owner, query};
+use crate::scope::OwnerScope;
+use rusqlite::Connection;
+use strata_core::policy::conflict::{self, Decision, Incoming, Inferred, Link, Moment, Ruling, SlotFacts};
+use strata_core::policy::gate::{self, GateSettings, Gated, Standing, Tombstones, is_user, value_normal};
+use strata_core::policy::ownership::{self, Place};
+use strata_core::policy::registry::{Authority, Registry};
+use strata_core::record::{Kind, Source, Status, Tier};
+use strata_core::rule::Finding;
+use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// What it came to.
+    pub outcome: Outcome,
+    /// The record as it stands now; none with [`Outcome::NeedsConsent`].
+    pub record: Option<StoredRecord>,
+    /// Every finding, in the order they were made.
+    pub findings: Vec<Finding>,
+    /// The record that was superseded by this write.
+    pub superseded: Option<MemoryId>,
+    /// The active record it could not replace.
+    pub conflicts_with: Option<MemoryId>,
+    /// Revision of the user.
+    pub revision: u64,
+}
+
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Active.
+    Active,
+    /// Waits.
+    Candidate,
+    /// Disagrees with another inference.
+    Disputed,
+    /// Nothing is stored until the user consents.
+    NeedsConsent,
+    /// Known before.
+    EvidenceAdded,
+    /// Placed in the chain as history.
+    History,
+}
+
+/// What a write needs beside the statement.
+#[derive(Clone, Debug)]
+pub struct Context<'a> {
+    /// Whose.
+    pub scope: &'a OwnerScope,
+    /// Who.
+    pub actor: &'a str,
+    /// Settings, read once per call.
+    pub settings: &'a GateSettings,
+    /// Digests of erased statements.
+    pub tombstones: &'a Tombstones,
+    /// Arrival.
+    pub now: Timestamp,
+}
+
+impl<'a> Context<'a> {
+    /// Who writes, as the metadata module wants it.
+    pub(crate) fn writing(&self, stored: crate::metadata::StoredOwner, path: &'static str) -> Writing<'a> {
+        Writing { owner: self.scope.owner(), stored, actor: self.actor, path, now: self.now }
+    }
+}
+
+/// Stores a statement that passed the gate.
+///
+/// # Errors
+/// `FORGOTTEN`, `FACT_OWNED_BY_OTHER_LAYER`, `OVERLOADED`; as the database says.
+pub fn store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &Material) -> Result<Written, Fault> {
+    let mut findings = gated.findings().to_vec();
+    if gated.standing() == Standing::NeedsConsent {
+        return Ok(Written {
+            outcome: Outcome::NeedsConsent,
+            record: None,
+            findings,
+            superseded: None,
+            conflicts_with: None,
+            revision: Visible::of(db, c.scope)?.map_or(0, |visible| visible.revision),
+        });
+    }
+    ledger::check_outbox(db, c.now)?;
+    let stored = owner::ensure(db, c.scope)?;
+    let w = c.writing(stored, gated.door().name());
+    let s = gated.statement();
+    let stated = gated.statement_time().unwrap_or(c.now);
+    let digest = c.tombstones.digest(c.scope.owner(), s.kind, gated.key(), gated.normal());
+    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digest)?, stated)?;
+
+    let written = match same_statement(db, &w, gated)? {
+        Some(found) => support(db, c, &w, found, gated, material, &mut findings)?,
+        None => create(db, c, &w, gated, material, &mut findings)?,
+    };
+    let revision = owner::next_revision(db, stored.user_id)?;
+    Ok(Written { findings, revision, ..written })
+}
+
+/// Rule G10: the live record that says the same. Expired ones give way first.
+fn same_statement(db: &Connection, w: &Writing<'_>, gated: &Gated) -> Result<Option<StoredRecord>, Fault> {
+    let twin = query::twin(db, w.stored, &gated.identity())?;
+    if let Some(found) = insert::expire_due(db, w, twin.into_iter().collect())?.pop() {
+        return Ok(Some(found));
+    }
+    if gated.tier() == Tier::Event {
+        return Ok(None);
+    }
+    // The same words with and without a key: a keyless repetition supports the keyed record, never the other way round, or
+    // the key would be lost.
+    let same = query::same_text(db, w.stored, gated.statement().kind, gated.normal())?;
+    let live = insert::expire_due(db, w, same)?;
+    Ok(live.into_iter().find(|found| {
+        let r = &found.record;
+        let key = gated.key().is_none_or(|key| r.key.as_ref() == Some(key));
+        let value = gated.value().is_none() || r.value.is_none() || gated.value() == r.value.as_ref();
+        key && value && r.tier == gated.tier()
+    }))
+}
+
+fn create(
+    db: &Connection,
+    c: &Context<'_>,
+    w: &Writing<'_>,
+    gated: &Gated,
+    material: &Material,
+    findings: &mut Vec<Finding>,
+) -> Result<Written, Fault> {
+    let s = gated.statement();
+    let user_session = gated.cues().has(gate::Cues::USER) && matches!(s.source_ref, Some(strata_core::record::SourceRef::Turn { .. }));
+    let facts = gate::EvidenceFacts { cues: gated.cues(), statements: 1, user_sessions: u32::from(user_session), sessions: 1 };
+    let diversion = gate::divert(c.settings, gated, &facts);
+    findings.extend(diversion.findings);
+    let moment = Moment::new(gated.statement_time().unwrap_or(c.now), s.source_ref.as_ref());
+    let incoming = Incoming {
+        standing: diversion.standing,
+        source: s.source,
+        // Suggestions and assumptions stand apart: they take part in no conflict between facts.
+        key: gated.key().filter(|_| !is_apart(s.kind)),
+        is_set: gated.is_set(),
+        tier: gated.tier(),
+        slot_value: gated.slot_value(),
+        quote_normal: &normal(&s.source_quote, s.source == Source::UserCorrection && gated.is_set()),
+        moment,
+        valid_from: s.valid_from,
+        valid_to: s.valid_to,
+        user_authority: gated.user_authority(),
+        now: c.now,
+    };
+    let slot = slot_facts(db, w, &incoming, None)?;
+    let ruling = decide(db, c, w, &incoming, &slot, findings)?;
+    let ruling = Ruling { decision: due_too(ruling.decision, diversion.due), ..ruling };
+    let event_time = event_time(db, w, &incoming, &ruling)?;
+    let record = insert::insert(db, w, c.settings, gated, material, &ruling, event_time)?;
+    Ok(written(&ruling, record))
+}
+
+/// What waits and is due by its evidence is due, whatever the conflict rules say.
+fn due_too(decision: Decision, by_evidence: bool) -> Decision {
+    match decision {
+        Decision::Candidate { conflicts_with, due } => Decision::Candidate { conflicts_with, due: due || by_evidence },
+        other @ (Decision::Active { .. } | Decision::Disputed { .. } | Decision::History { .. }) => other,
+    }
+}
+
+/// Adds evidence to a record that says the same; what now passes becomes active through the conflict rules.
+fn support(
+    db: &Connection,
+    c: &Context<'_>,
+    w: &Writing<'_>,
+    mut found: StoredRecord,
+    gated: &Gated,
+    material: &Material,
+    findings: &mut Vec<Finding>,
+) -> Result<Written, Fault> {
+    let id = found.record.memory_id;
+    let before = found.record.status;
+    let new = insert::support(db, w, &mut found, gated, material)?;
+    let because = if new { "the same statement again: evidence is added" } else { "the same statement from the same turn or request" };
+    findings.push(Finding::new("G10", "EVIDENCE_ADDED", because));
+    if found.record.status == Status::Rejected {
+        let rejected = query::rejected_at(db, id)?;
+        let later = gated.cues().has(gate::Cues::USER) && gated.statement_time().is_some_and(|time| rejected.is_none_or(|at| time > at));
+        if !later && gated.statement().source != Source::UserConfirmation {
+            findings.push(Finding::new("G10", "REJECTED", "the user rejected it; a later turn of the user reopens it"));
+            return Ok(unchanged(found));
+        }
+        insert::move_to(db, w, &mut found, Status::Candidate, "G10: the user said it again after rejecting it", "G10")?;
+    }
+    let facts = query::evidence_facts(db, id)?;
+    let statements = found.record.evidence_count;
+    let diversion = gate::divert(c.settings, gated, &gate::EvidenceFacts { statements, ..facts });
+    let waits = matches!(found.record.status, Status::Candidate | Status::Disputed);
+    if !waits || diversion.standing <= Standing::Candidate {
+        findings.extend(diversion.findings);
+        if waits && diversion.due {
+            let ruling = Ruling {
+                decision: Decision::Candidate { conflicts_with: None, due: true },
+                rule: "G10",
+                reason: "G10: supported from several sessions: put it to the user".to_owned(),
+                findings: Vec::new(),
+            };
+            insert::ask(db, w, &mut found, None, true, &ruling)?;
+        }
+        return Ok(unchanged(found));
+    }
+    findings.extend(diversion.findings);
+    let standing = diversion.standing;
+    let ruling = activate(db, c, w, &mut found, gated.user_authority(), standing, Some(gated), findings)?;
+    let mut written = written(&ruling, found);
+    if before == written.record.as_ref().map_or(before, |found| found.record.status) {
+        written.outcome = Outcome::EvidenceAdded;
+    }
+    Ok(written)
+}
+
+/// Moves a record that is there into ACTIVE, as far as the conflict rules let it (rule K7).
+#[expect(clippy::too_many_arguments, reason = "one step of one transaction; a struct would be built once and taken apart at once")]
+fn activate(
+    db: &Connection,
+    c: &Context<'_>,
+    w: &Writing<'_>,
+    found: &mut StoredRecord,
+    user_authority: bool,
+    standing: Standing,
+    because_of: Option<&Gated>,
+    findings: &mut Vec<Finding>,
+) -> Result<Ruling, Fault> {
+    let id = found.record.memory_id;
+    let slot_value = slot_value(&found.record);
+    let confirmed_now = because_of.is_some_and(|gated| gated.statement().source == Source::UserConfirmation);
+    let r = &found.record;
+    let key = r.key.clone();
+    let incoming = Incoming {
+        standing,
+        source: r.source,
+        key: key.as_ref(),
+        is_set: found.is_set,
+        tier: r.tier,
+        slot_value: &slot_value,
+        quote_normal: &normal(&r.source_quote, r.source == Source::UserCorrection && found.is_set),
+        // A confirmation is a statement of this moment, whatever was confirmed.
+        moment: if confirmed_now { Moment { time: c.now, turn: None } } else { Moment::new(r.event_time, r.source_ref.as_ref()) },
+        valid_from: r.valid_from,
+        valid_to: r.valid_to,
+        user_authority,
+        now: c.now,
+    };
+    let slot = slot_facts(db, w, &incoming, Some(id))?;
+    let ruling = decide(db, c, w, &incoming, &slot, findings)?;
+    let event_time = if because_of.is_some() { event_time(db, w, &incoming, &ruling)? } else { r.event_time };
+    insert::activate(db, w, c.settings, found, &ruling, user_authority, event_time)?;
+    Ok(ruling)
+}
+
+/// The conflict rules, and the one thing they do not see: the level above (rule P2).
+fn decide(
+    db: &Connection,
+    c: &Context<'_>,
+    w: &Writing<'_>,
+    incoming: &Incoming<'_>,
+    slot: &SlotFacts,
+    findings: &mut Vec<Finding>,
+) -> Result<Ruling, Fault> {
+    let ruling = conflict::decide(incoming, slot);
+    findings.extend(ruling.findings.iter().cloned());
+    let claims = matches!(ruling.decision, Decision::Active { .. });
+    if let (true, Some(key), Some(_)) = (claims, incoming.key, &w.owner.agent) {
+        // Both levels are long-term memory's own, so the user's words about one agent shadow the user level (model.md); any
+        // other source may not claim what the outer level owns.
+        if !is_user(incoming.source)
+            && let Some(visible) = Visible::of(db, c.scope)?
+            && let Some((_, epoch)) = owner::owners_of(db, &visible, key, w.now)?.into_iter().find(|(agent, _)| !agent)
+        {
+            return Err(ownership::owned_by(key.as_str(), &Place::user(), epoch));
+        }
+    }
+    Ok(ruling)
+}
+
+/// The hybrid clock of the key; a statement placed in the past keeps its own time.
+fn event_time(db: &Connection, w: &Writing<'_>, incoming: &Incoming<'_>, ruling: &Ruling) -> Result<Timestamp, Fault> {
+    let stated = incoming.moment.time;
+    match (incoming.key, &ruling.decision) {
+        (Some(key), Decision::Active { .. }) if incoming.tier != Tier::Event => {
+            let last = owner::key(db, w.stored, key)?.map(|row| row.last_event);
+            Ok(conflict::event_time(stated, last))
+        }
+        _ => Ok(stated),
+    }
+}
+
+/// Reads what the conflict rules need to know about a slot, without the record that asks. Expired records give it free.
+fn slot_facts(db: &Connection, w: &Writing<'_>, incoming: &Incoming<'_>, asking: Option<MemoryId>) -> Result<SlotFacts, Fault> {
+    let Some(key) = incoming.key else { return Ok(SlotFacts::default()) };
+    let live = query::live_of_slot(db, w.stored, key, incoming.tier)?;
+    let mut live = insert::expire_due(db, w, live)?;
+    live.retain(|found| Some(found.record.memory_id) != asking);
+    let mut facts = SlotFacts { system_owned: owner::key(db, w.stored, key)?.is_some_and(|row| row.system_owned), ..SlotFacts::default() };
+    for found in &live {
+        match found.record.status {
+            Status::Active => facts.chain.push(link(found)),
+            Status::Candidate | Status::Disputed if found.record.source == Source::ModelInference && !is_apart(found.record.kind) => facts.inferred.push(Inferred {
+                memory_id: found.record.memory_id,
+                status: found.record.status,
+                slot_value: slot_value(&found.record),
+            }),
+            Status::Candidate | Status::Disputed | Status::Superseded | Status::Expired | Status::Archived | Status::Rejected | Status::Deleted => {}
+        }
+    }
+    // The past of the slot matters to a late statement only, and may be long.
+    if facts.chain.iter().any(|link| incoming.moment.is_before(&link.moment)) {
+        facts.chain.extend(query::past_of_slot(db, w.stored, key, incoming.tier)?.iter().map(link));
+    }
+    Ok(facts)
+}
+
+const fn is_apart(kind: Kind) -> bool {
+    matches!(kind, Kind::Assumption | Kind::ModelSuggestion)
+}
+
+fn link(found: &StoredRecord) -> Link {
+    let r = &found.record;
+    Link {
+        memory_id: r.memory_id,
+        status: r.status,
+        source: r.source,
+        confirmed: r.confirmed,
+        moment: Moment::new(r.event_time, r.source_ref.as_ref()),
+        create_time: r.create_time,
+        valid_from: r.valid_from,
+        valid_to: r.valid_to,
+        slot_value: if found.is_set { slot_value(r) } else { String::new() },
+        superseded_by: r.superseded_by,
+    }
+}
+
+fn slot_value(record: &strata_core::record::Record) -> String {
+    match &record.value {
+        Some(value) => value_normal(value, &normal(value.as_text(), true)),
+        None => record.normal.clone(),
+    }
+}
+
+fn normal(text: &str, needed: bool) -> String {
+    if needed { strata_text::features(text).normal } else { String::new() }
+}
+
+fn unchanged(found: StoredRecord) -> Written {
+    let conflicts_with = found.conflicts_with;
+    Written { outcome: Outcome::EvidenceAdded, record: Some(found), findings: Vec::new(), superseded: None, conflicts_with, revision: 0 }
+}
+
+fn written(ruling: &Ruling, found: StoredRecord) -> Written {
+    let superseded = match &ruling.decision {
+        Decision::Active { supersede, .. } => supersede.last().copied(),
+        Decision::Candidate { .. } | Decision::Disputed { .. } | Decision::History { .. } => None,
+    };
+    let outcome = match &ruling.decision {
+        Decision::Active { .. } => Outcome::Active,
+        Decision::Candidate { .. } => Outcome::Candidate,
+        Decision::Disputed { .. } => Outcome::Disputed,
+        Decision::History { .. } => Outcome::History,
+    };
+    let conflicts_with = found.conflicts_with;
+    Written { outcome, record: Some(found), findings: Vec::new(), superseded, conflicts_with, revision: 0 }
+}
+
+/// Whether the slot of a candidate changed since it was made (rule K7).
+fn asks_again(db: &Connection, w: &Writing<'_>, found: &StoredRecord) -> Result<Option<MemoryId>, Fault> {
+    let r = &found.record;
+    let Some(key) = &r.key else { return Ok(None) };
+    if found.is_set || r.tier == Tier::Event {
+        return Ok(None);
+    }
+    let live = insert::expire_due(db, w, query::live_of_slot(db, w.stored, key, r.tier)?)?;
+    let chain = live.iter().filter(|other| other.record.status == Status::Active).map(link).collect();
+    Ok(conflict::asks_again(r.create_time, found.conflicts_with, &SlotFacts { chain, ..SlotFacts::default() }))
+}
+
+fn visible_record(db: &Connection, c: &Context<'_>, id: MemoryId) -> Result<StoredRecord, Fault> {
+    let found = match Visible::of(db, c.scope)? {
+        Some(visible) => query::get(db, &visible, id, c.now)?,
+        None => None,
+    };
+    found.ok_or_else(|| Fault::not_found("memory", id.to_string()))
+}
+
+fn waiting(found: &StoredRecord) -> Result<(), Fault> {
+    match found.record.status {
+        Status::Candidate | Status::Disputed => Ok(()),
+        other @ (Status::Active | Status::Superseded | Status::Expired | Status::Archived | Status::Rejected | Status::Deleted) => {
+            Err(Fault::new(Reason::StatusMove, format!("the record is {}, not a candidate", other.name()))
+                .with("state", other.name())
+                .rule("STATUS", "memory", "only a candidate is confirmed or rejected"))
+        }
+    }
+}
+
+/// The user confirms a candidate: `gated` is its own statement, through the gate once more.
+///
+/// # Errors
+/// `NOT_FOUND`, `STATUS_MOVE`, `VERSION_MISMATCH`, `OVERLOADED`, `FORGOTTEN`.
+pub fn confirm(db: &Connection, c: &Context<'_>, id: MemoryId, etag: Option<u64>, gated: &Gated, material: &Material) -> Result<Written, Fault> {
+    ledger::check_outbox(db, c.now)?;
+    let mut found = visible_record(db, c, id)?;
+    waiting(&found)?;
+    if etag.is_some_and(|seen| seen != found.record.version) {
+        let version = found.record.version.to_string();
+        return Err(Fault::new(Reason::VersionMismatch, "etag: the candidate has changed; read it again").with("current_value", version));
+    }
+    let owner = found.record.owner.clone();
+    let w = Writing { owner: &owner, ..c.writing(found.owner, gated.door().name()) };
+    let mut findings = gated.findings().to_vec();
+    if let Some(rival) = asks_again(db, &w, &found)? {
+        let because = "the slot changed since: ask the user again";
+        findings.push(Finding::new("K7", "CANDIDATE", because));
+        let decision = Decision::Candidate { conflicts_with: Some(rival), due: true };
+        let ruling = Ruling { decision, rule: "K7", reason: format!("K7: {because}"), findings: Vec::new() };
+        insert::ask(db, &w, &mut found, Some(rival), true, &ruling)?;
+        let revision = owner::next_revision(db, found.owner.user_id)?;
+        return Ok(Written { findings, revision, ..written(&ruling, found) });
+    }
+    insert::support(db, &w, &mut found, gated, material)?;
+    let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { gated.standing() };
+    let ruling = activate(db, c, &w, &mut found, gated.user_authority(), standing, Some(gated), &mut findings)?;
+    let revision = owner::next_revision(db, found.owner.user_id)?;
+    Ok(Written { findings, revision, ..written(&ruling, found) })
+}
+
+/// The user rejects a candidate (rule G10).
+///
+/// # Errors
+/// `NOT_FOUND`, `STATUS_MOVE`.
+pub fn reject(db: &Connection, c: &Context<'_>, id: MemoryId) -> Result<(StoredRecord, u64), Fault> {
+    let mut found = visible_record(db, c, id)?;
+    waiting(&found)?;
+    let owner = found.record.owner.clone();
+    let w = Writing { owner: &owner, ..c.writing(found.owner, "RejectCandidate") };
+    found.due = false;
+    insert::move_to(db, &w, &mut found, Status::Rejected, "G10: the user rejected it", "G10")?;
+    let revision = owner::next_revision(db, found.owner.user_id)?;
+    Ok((found, revision))
+}
+
+/// What was forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Records that are forgotten now.
+    pub forgotten: Vec<MemoryId>,
+    /// Ids that were not found for this owner.
+    pub not_found: Vec<MemoryId>,
+    /// Revision of the user.
+    pub revision: u64,
+}
+
+/// Forgets records softly, by id and by key (rule E1). By key an agent forgets its own records, a call without an agent the
+/// user's of every level.
+///
+/// # Errors
+/// As the database says.
+pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKey], reason: &str) -> Result<Forgotten, Fault> {
+    let Some(visible) = Visible::of(db, c.scope)? else {
+        return Ok(Forgotten { not_found: ids.to_vec(), ..Forgotten::default() });
+    };
+    let mut out = Forgotten { revision: visible.revision, ..Forgotten::default() };
+    let mut all = ids.to_vec();
+    let levels: &[i64] = match (&c.scope.owner().agent, visible.owner_ids.as_slice()) {
+        (Some(_), [_, own]) => std::slice::from_ref(own),
+        (Some(_), _) => &[],
+        (None, all) => all,
+    };
+    for key in keys {
+        all.extend(query::forgettable(db, levels, key)?);
+    }
+    all.sort();
+    all.dedup();
+    let mut changed = false;
+    for id in all {
+        let Some(mut found) = row::by_id(db, id)?.filter(|found| visible.sees(found.owner)) else {
+            out.not_found.push(id);
+            continue;
+        };
+        if found.record.status != Status::Deleted {
+            let owner = found.record.owner.clone();
+            let w = Writing { owner: &owner, ..c.writing(found.owner, "ForgetMemories") };
+            insert::forget(db, &w, &mut found, &format!("E1: {reason}"))?;
+            changed = true;
+        }
+        out.forgotten.push(id);
+    }
+    if changed {
+        out.revision = owner::next_revision(db, visible.user_id)?;
+    }
+    Ok(out)
+}
+
+/// What was restored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restored {
+    /// The records as they stand now.
+    pub records: Vec<StoredRecord>,
+    /// Ids that were not found for this owner, or not forgotten.
+    pub not_found: Vec<MemoryId>,
+    /// Findings of the conflict rules.
+    pub findings: Vec<Finding>,
+    /// Revision of the user.
+    pub revision: u64,
+}
+
+/// Takes soft forgets back; what was ACTIVE goes through the conflict rules again (rules E1, K7).
+///
+/// # Errors
+/// `OVERLOADED`; as the database says.
+pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[MemoryId]) -> Result<Restored, Fault> {
+    ledger::check_outbox(db, c.now)?;
+    let Some(visible) = Visible::of(db, c.scope)? else {
+        return Ok(Restored { not_found: ids.to_vec(), ..Restored::default() });
+    };
+    let mut out = Restored { revision: visible.revision, ..Restored::default() };
+    let mut changed = false;
+    for id in ids {
+        let found = row::by_id(db, *id)?.filter(|found| visible.sees(found.owner) && found.record.status == Status::Deleted);
+        let Some(mut found) = found else {
+            out.not_found.push(*id);
+            continue;
+        };
+        let owner = found.record.owner.clone();
+        let w = Writing { owner: &owner, ..c.writing(found.owner, "RestoreMemories") };
+        let earlier = found.earlier_status.unwrap_or(Status::Candidate);
+        if strata_core::policy::status::holds_identity(earlier) {
+            let twin = query::twin(db, found.owner, &found.dedup)?;
+            if !insert::expire_due(db, &w, twin.into_iter().collect())?.is_empty() {
+                out.findings.push(Finding::new("G10", "DELETED", "the same statement was made again since: it stays forgotten"));
+                out.records.push(found);
+                continue;
+            }
+        }
+        changed = true;
+        if insert::unforget(db, &w, &mut found)? == Status::Active {
+            let authority = user_authority(registry, found.record.key.as_ref());
+            let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
+            activate(db, c, &w, &mut found, authority, standing, None, &mut out.findings)?;
+        } else {
+            insert::restored(db, &w, &mut found)?;
+        }
+        out.records.push(query::at(found, c.now));
+    }
+    if changed {
+        out.revision = owner::next_revision(db, visible.user_id)?;
+    }
+    Ok(out)
+}
+
+/// Whether the registry gives the user the last word on a key; asked anew, since a key may have been registered meanwhile.
+fn user_authority(registry: &Registry, key: Option<&FactKey>) -> bool {
+    key.and_then(|key| registry.spec(key.as_str())).is_some_and(|spec| spec.authority == Some(Authority::User))
+}

@@ -1,0 +1,8 @@
+//! The long-term role as a whole: its services on the local channel over a real SQLite file.
+
+mod gate;
+mod moves;
+mod reads;
+mod target;
+mod world;
+mod writes;
