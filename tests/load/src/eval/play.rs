@@ -1,0 +1,383 @@
+//! Plays one dialogue: turns are appended, then questions asked, sentences proposed or the session compressed, by set.
+
+use super::{
+    dialogue::{Dialogue, Turn},
+    metrics::{Place, SetMetrics},
+};
+use crate::agent::Agent;
+use anyhow::{Context as _, Result};
+use std::{collections::HashMap, time::Duration};
+use strata_api::{
+    error::fault,
+    longterm::v1 as longterm,
+    session::v1::{self as session, Role},
+};
+use strata_core::limits::{APPEND_TURNS, CONTENT_CHARS, QUERY_CHARS, TURN_BYTES};
+use strata_runtime::{
+    RpcChannel,
+    ports::{Stopwatch, pause},
+};
+use tonic::Code;
+
+/// Hits of a search: the deepest recall that is told.
+const HITS: i32 = 50;
+/// Turns that stay verbatim when a session is compressed.
+const KEEP: i32 = 4;
+/// Bytes of text in one append: half a message.
+const APPEND_BYTES: usize = 2 * 1024 * 1024;
+/// Longest time until every turn has its vector.
+const VECTORS: Duration = Duration::from_secs(180);
+/// Life of a session: longer than any run.
+const TTL_SECONDS: i64 = 7 * 24 * 3_600;
+
+/// What is done with a set beyond searching.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drill {
+    /// Search for evidence only.
+    Search,
+    /// Compress each session and look for the values of covered turns.
+    Compress,
+    /// Propose every sentence of the user.
+    Propose,
+}
+
+fn drill(set: &str) -> Drill {
+    match set {
+        "crosswoz" | "sgd" => Drill::Compress,
+        "memorybank" | "evermemos" => Drill::Propose,
+        _ => Drill::Search,
+    }
+}
+
+/// Plays dialogues against a server.
+pub struct Player {
+    agent: Agent,
+    run: String,
+    played: std::cell::Cell<u64>,
+}
+
+/// A turn as it was stored.
+struct Stored<'a> {
+    session: String,
+    seq: u32,
+    turn: &'a Turn,
+}
+
+impl Player {
+    /// Over `channel`; users are named after `run`.
+    pub fn new(channel: &RpcChannel, run: String) -> Self {
+        Self { agent: Agent::new(channel), run, played: std::cell::Cell::new(0) }
+    }
+
+    /// Plays `dialogue` as the set wants it.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses what is within its limits.
+    pub async fn play(&self, set: &str, dialogue: &Dialogue, metrics: &mut SetMetrics) -> Result<()> {
+        // By number: the name of a dialogue may be longer than an id.
+        self.played.set(self.played.get() + 1);
+        let user = format!("{}-{}", self.run, self.played.get());
+        metrics.count("dialogues", 1);
+        let stored = self.append(&user, dialogue, metrics).await?;
+        match drill(set) {
+            Drill::Search => {}
+            Drill::Compress => self.compress(&user, &stored, metrics).await?,
+            Drill::Propose => self.propose(&user, &stored, metrics).await?,
+        }
+        self.ask(&user, dialogue, metrics).await
+    }
+
+    async fn append<'a>(&self, user: &str, dialogue: &'a Dialogue, metrics: &mut SetMetrics) -> Result<Vec<Stored<'a>>> {
+        let mut stored = Vec::new();
+        for batch in batches(&dialogue.turns) {
+            let session_id = session_of(&batch[0]);
+            let request = session::AppendTurnsRequest {
+                user_id: user.into(),
+                session_id: session_id.clone(),
+                turns: batch.iter().map(new_turn).collect(),
+                ttl: Some(prost_types::Duration { seconds: TTL_SECONDS, nanos: 0 }),
+                ..session::AppendTurnsRequest::default()
+            };
+            let answer = self.agent.session.clone().append_turns(request).await.context("AppendTurns")?.into_inner();
+            metrics.count("turns", batch.len() as u64);
+            metrics.count("turns_cut", batch.iter().filter(|t| t.text.len() > TURN_BYTES).count() as u64);
+            stored.extend(answer.seqs.into_iter().zip(batch).map(|(seq, turn)| Stored {
+                session: session_id.clone(),
+                seq,
+                turn,
+            }));
+        }
+        Ok(stored)
+    }
+
+    /// Asks every question by searching all sessions of the user.
+    async fn ask(&self, user: &str, dialogue: &Dialogue, metrics: &mut SetMetrics) -> Result<()> {
+        let Some(first) = dialogue.queries.first() else { return Ok(()) };
+        self.await_vectors(user, &first.text, metrics).await?;
+        for query in &dialogue.queries {
+            let answer = self.search(user, &query.text).await?;
+            metrics.count("searches_degraded", u64::from(answer.degraded));
+            let found: Vec<(String, f64)> =
+                answer.hits.into_iter().map(|hit| (hit.turn.unwrap_or_default().external_id, hit.score)).collect();
+            metrics.search(&found, &query.gold, &query.category, query.abstain);
+        }
+        Ok(())
+    }
+
+    /// Vectors of long dialogues are made in the background: searches until none is missing.
+    async fn await_vectors(&self, user: &str, query: &str, metrics: &mut SetMetrics) -> Result<()> {
+        let watch = Stopwatch::start();
+        while self.search(user, query).await?.degraded {
+            if watch.elapsed() > VECTORS {
+                // A server without an embedder stays degraded: that is an answer too.
+                metrics.count("dialogues_without_vectors", 1);
+                break;
+            }
+            pause(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+
+    async fn search(&self, user: &str, query: &str) -> Result<session::SearchTurnsResponse> {
+        let request = session::SearchTurnsRequest {
+            user_id: user.into(),
+            query: query.chars().take(QUERY_CHARS).collect(),
+            k: HITS,
+            ..session::SearchTurnsRequest::default()
+        };
+        Ok(self.agent.session.clone().search_turns(request).await.context("SearchTurns")?.into_inner())
+    }
+
+    /// Compresses each session and looks for the annotated values of the turns that no longer stand in the window.
+    async fn compress(&self, user: &str, stored: &[Stored<'_>], metrics: &mut SetMetrics) -> Result<()> {
+        let mut sessions: HashMap<&str, Vec<&Stored<'_>>> = HashMap::new();
+        for turn in stored {
+            sessions.entry(&turn.session).or_default().push(turn);
+        }
+        for (session_id, turns) in sessions {
+            let (user_id, session_id) = (user.to_owned(), session_id.to_owned());
+            let request = session::CompressSessionRequest {
+                user_id: user_id.clone(),
+                session_id: session_id.clone(),
+                keep_turns: KEEP,
+                ..session::CompressSessionRequest::default()
+            };
+            let compressed = self.agent.session.clone().compress_session(request).await.context("CompressSession")?.into_inner();
+            let request =
+                session::GetSessionRequest { user_id: user_id.clone(), session_id: session_id.clone(), ..Default::default() };
+            let whole = self.agent.session.clone().get_session(request).await.context("GetSession")?.into_inner();
+            let request =
+                session::GetWindowRequest { user_id, session_id, max_turns: KEEP, no_renew: true, ..Default::default() };
+            let window = self.agent.session.clone().get_window(request).await.context("GetWindow")?.into_inner();
+            metrics.count("sessions", 1);
+            metrics.count("summaries", whole.summaries.len() as u64);
+            metrics.count("window_tokens", u64::from(window.tokens));
+            let summaries: Vec<&session::Summary> = whole.summaries.iter().chain(&compressed.summary).collect();
+            let kept = Kept::new(&summaries, &window);
+            for turn in turns {
+                if turn.seq + KEEP as u32 <= window.last_seq {
+                    metrics.count("turns_covered", 1);
+                    for value in &turn.turn.values {
+                        metrics.value(kept.find(value));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Proposes every sentence of the user and counts what became of it.
+    async fn propose(&self, user: &str, stored: &[Stored<'_>], metrics: &mut SetMetrics) -> Result<()> {
+        for Stored { session, seq, turn } in stored.iter().filter(|s| s.turn.role == "user") {
+            for sentence in strata_text::sentences(&turn.text) {
+                let sentence = sentence.trim();
+                if sentence.is_empty() || sentence.chars().count() > CONTENT_CHARS {
+                    continue;
+                }
+                metrics.count("statements", 1);
+                let at = longterm::TurnRef { session_id: session.clone(), seq: *seq };
+                let request = longterm::ProposeRequest {
+                    user_id: user.into(),
+                    statement: Some(longterm::Statement {
+                        kind: longterm::Kind::Fact as i32,
+                        content: sentence.into(),
+                        source: longterm::Source::UserStatement as i32,
+                        source_ref: Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::Turn(at)) }),
+                        source_quote: sentence.into(),
+                        trigger: longterm::Trigger::SessionEnd as i32,
+                        ..longterm::Statement::default()
+                    }),
+                    ..longterm::ProposeRequest::default()
+                };
+                match self.propose_one(request).await {
+                    Ok(result) => {
+                        let name = result.outcome().as_str_name().trim_start_matches("OUTCOME_").to_lowercase();
+                        metrics.count(format!("outcome/{name}"), 1);
+                        metrics.count("superseded", u64::from(!result.superseded.is_empty()));
+                    }
+                    Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument) => {
+                        metrics.count(format!("refused/{}", fault(&status).reason.name().to_lowercase()), 1);
+                    }
+                    Err(status) => return Err(status).context("Propose"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn propose_one(&self, request: longterm::ProposeRequest) -> Result<longterm::WriteResult, tonic::Status> {
+        loop {
+            match self.agent.longterm.clone().propose(request.clone()).await {
+                Ok(answer) => return Ok(answer.into_inner().result.unwrap_or_default()),
+                // The outbox is full: the embedder needs a moment.
+                Err(status) if status.code() == Code::ResourceExhausted => pause(Duration::from_millis(100)).await,
+                Err(status) => return Err(status),
+            }
+        }
+    }
+}
+
+fn session_of(turn: &Turn) -> String {
+    if turn.session.is_empty() { "main".into() } else { turn.session.clone() }
+}
+
+/// Runs of turns of one session, within the limits of one append.
+fn batches(turns: &[Turn]) -> Vec<&[Turn]> {
+    let mut batches = Vec::new();
+    let (mut from, mut bytes) = (0, 0);
+    for (at, turn) in turns.iter().enumerate() {
+        let full = at - from >= APPEND_TURNS || bytes + turn.text.len() > APPEND_BYTES;
+        if at > from && (full || turn.session != turns[from].session) {
+            batches.push(&turns[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += turn.text.len();
+    }
+    if from < turns.len() {
+        batches.push(&turns[from..]);
+    }
+    batches
+}
+
+fn new_turn(turn: &Turn) -> session::NewTurn {
+    let role = match turn.role.as_str() {
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        "tool" => Role::Tool,
+        _ => Role::User,
+    };
+    session::NewTurn {
+        role: role as i32,
+        text: turn.text[..turn.text.floor_char_boundary(TURN_BYTES)].to_owned(),
+        client_time: turn.time.as_deref().and_then(utc),
+        speaker: turn.speaker.clone(),
+        external_id: turn.id.clone(),
+        ..session::NewTurn::default()
+    }
+}
+
+/// A time of the file; without a zone it is UTC.
+fn utc(text: &str) -> Option<prost_types::Timestamp> {
+    let time: jiff::Timestamp = text
+        .parse()
+        .ok()
+        .or_else(|| Some(text.parse::<jiff::civil::DateTime>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp()))?;
+    Some(prost_types::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond() })
+}
+
+/// What a compressed session still says.
+struct Kept {
+    summary: Vec<String>,
+    anchors: Vec<String>,
+    references: Vec<String>,
+    window: Vec<String>,
+}
+
+impl Kept {
+    fn new(summaries: &[&session::Summary], window: &session::GetWindowResponse) -> Self {
+        let texts = |turns: &[session::Turn]| turns.iter().map(|t| t.text.clone()).collect();
+        Self {
+            summary: summaries.iter().flat_map(|s| s.sentences.iter().map(|x| x.text.clone())).collect(),
+            anchors: texts(&window.anchors),
+            references: summaries.iter().flat_map(|s| s.values.iter().map(|v| v.value.clone())).collect(),
+            window: texts(&window.turns),
+        }
+    }
+
+    /// The first place that holds the value letter for letter.
+    fn find(&self, value: &str) -> Place {
+        let holds = |texts: &[String]| texts.iter().any(|text| text.contains(value));
+        if holds(&self.summary) {
+            Place::Summary
+        } else if holds(&self.anchors) {
+            Place::Anchor
+        } else if holds(&self.references) {
+            Place::Reference
+        } else if holds(&self.window) {
+            Place::Window
+        } else {
+            Place::Lost
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(session: &str, text: &str) -> Turn {
+        Turn {
+            id: "1".into(),
+            session: session.into(),
+            speaker: String::new(),
+            role: "user".into(),
+            time: None,
+            text: text.into(),
+            values: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn batches_keep_to_one_session_and_to_the_limits() {
+        let mut turns: Vec<Turn> = (0..450).map(|_| turn("a", "x")).collect();
+        turns.push(turn("b", "x"));
+        turns.push(turn("a", "x"));
+        let sizes: Vec<usize> = batches(&turns).iter().map(|b| b.len()).collect();
+        assert_eq!(sizes, [200, 200, 50, 1, 1]);
+        let large: Vec<Turn> = (0..3).map(|_| turn("a", &"x".repeat(APPEND_BYTES / 2 + 1))).collect();
+        assert_eq!(batches(&large).len(), 3);
+        assert!(batches(&[]).is_empty());
+    }
+
+    #[test]
+    fn times_without_a_zone_are_utc() {
+        let seconds = |text: &str| utc(text).map(|t| t.seconds);
+        assert_eq!(seconds("1970-01-02T00:00:00"), Some(86_400));
+        assert_eq!(seconds("1970-01-02T00:00:00Z"), Some(86_400));
+        assert_eq!(seconds("1970-01-02T08:00:00+08:00"), Some(86_400));
+        assert_eq!(seconds("tomorrow"), None);
+    }
+
+    #[test]
+    fn a_long_turn_is_cut_between_characters() {
+        let text = "好".repeat(TURN_BYTES / 3 + 10);
+        let cut = new_turn(&turn("a", &text)).text;
+        assert!(cut.len() <= TURN_BYTES && cut.len() > TURN_BYTES - 3);
+    }
+
+    #[test]
+    fn a_value_is_found_where_it_stands_first() {
+        let sentence = session::SummarySentence { text: "The table is for 2 people.".into(), seqs: vec![1] };
+        let reference = session::ValueReference { value: "68元".into(), seq: 2 };
+        let summary = session::Summary { sentences: vec![sentence], values: vec![reference], ..Default::default() };
+        let said = |text: &str| session::Turn { text: text.into(), ..Default::default() };
+        let window = session::GetWindowResponse {
+            anchors: vec![said("pay 40 now")],
+            turns: vec![said("half past 11")],
+            ..Default::default()
+        };
+        let kept = Kept::new(&[&summary], &window);
+        let places = ["2 people", "pay 40", "68元", "half past 11", "驴杂汤"].map(|value| kept.find(value));
+        assert_eq!(places, [Place::Summary, Place::Anchor, Place::Reference, Place::Window, Place::Lost]);
+    }
+}
