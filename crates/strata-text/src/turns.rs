@@ -109,7 +109,6 @@ cues! {
         "不少于", "不多于", "以内", "只能", "只(?:要|用|在|吃|喝)", "仅限", "限于", "限定", "预算", "千万", "过敏", "忌口", "不吃", "不喝", "避免", "要求",
         "控制在", "最晚", "最迟", "截止",
     ];
-    /// A constraint that stands at the head of a sentence: "Never call before 9".
     NO_DECISION = ["not (?:yet )?(?:decided|confirmed|agreed|approved|sure)", "undecided", "(?:can't|cannot|couldn't) decide"], ["(?:没|未|不)(?:有)?(?:决定|确定|定|确认)", "不确定"];
     DECISION = [
         r"decid(?:e|ed|es)", "decision", r"(?:go|going|went) (?:with|for)", r"let's (?:use|pick|choose|take|book)", "chose", "chosen", "picked", "settled on",
@@ -138,7 +137,8 @@ static FAILURE_FIELD: LazyLock<Regex> = LazyLock::new(|| regex(r#"(?i)"(?:ok|suc
 static HEAD_REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"(?i)^(?:(?:and|then|now|ok|okay|also|next)[, ]+)*(?:write|fix|create|build|book|send|schedule|deploy|update|add|generate|find|search|check|draft|summari[sz]e|translate|order|reserve|set up|install|refactor|implement|run|open|move|rename|convert|list|compare|plan|prepare|review|test|call|email|remind)\b")
 });
-static HEAD_CONSTRAINT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^(?:(?:and|but|also|remember|note)[,: ]+)*(?:never|always|no|only) \w+"));
+/// Constraints at the head of a sentence: "Never call before 9".
+static HEAD_CONSTRAINT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^(?:(?:and|but|also|remember|note)[,: ]+)*(?:never|always|only) \w+"));
 /// Where a denied value stands: "not on {value}", "instead of {value}", "不是{value}".
 static DENIED_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"(?i)(?:(?:\bnot|n't|\binstead of|\brather than|\bno longer)(?: (?:on|at|in|for|the|a|an|to|by|until))*|不是|并非|而非|不再是|取代|代替)[ ￥$€£¥]*$")
@@ -355,7 +355,7 @@ mod tests {
         check(|s| s.constraint, Role::User, &[
             "It must not cost more than $50", "Never call before 9am", "I'm allergic to peanuts", "Only use Python 3.12", "Don't contact my boss",
             "不要给我打电话", "预算不超过5000元", "我对花生过敏", "必须周五之前交", "ｍｕｓｔ be blue",
-        ], &["I don't know", "I can't wait", "That must have been fun", "What must I do?", "能不能便宜点？", "I like blue"]);
+        ], &["I don't know", "I can't wait", "That must have been fun", "What must I do?", "No need to renew it", "No problem", "能不能便宜点？", "I like blue"]);
     }
 
     #[test]

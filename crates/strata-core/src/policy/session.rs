@@ -523,6 +523,9 @@ struct Links {
     reversals: BTreeSet<u32>,
 }
 
+/// Turns within which a denied value is taken for the one that was stated, whatever else is said.
+const NEAR_TURNS: u32 = 6;
+
 fn overlap(a: &BTreeSet<u32>, b: &[u32]) -> usize {
     b.iter().filter(|t| a.contains(t)).count()
 }
@@ -560,13 +563,16 @@ impl Links {
         let candidates = || {
             earlier.iter().rev().copied().filter(|v| matches!(v.turn.role, Role::User | Role::Assistant) && !v.cues.courtesy_only())
         };
-        // "not 200": every sentence that stated the denied value, as far back as the views go.
+        // "not 200": every sentence that stated the denied value, if it is near or about the same thing: 200 may well
+        // stand for something else far back.
         if !sentence.denied.is_empty() {
+            let own: BTreeSet<u32> = sentence.terms.iter().copied().collect();
             for target in candidates() {
+                let near = by - target.turn.seq <= NEAR_TURNS;
                 let stated: Vec<usize> = (0..target.cues.sentences.len())
                     .filter(|i| {
                         let s = &target.cues.sentences[*i];
-                        s.values.iter().any(|v| sentence.denied.contains(&v.text)) && !s.denied.iter().any(|d| sentence.denied.contains(d))
+                        (near || overlap(&own, &s.terms) > 0) && s.values.iter().any(|v| sentence.denied.contains(&v.text)) && !s.denied.iter().any(|d| sentence.denied.contains(d))
                     })
                     .collect();
                 if !stated.is_empty() {
@@ -1241,5 +1247,212 @@ impl Left {
         self.turns -= turns;
         self.tokens -= tokens;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(seq: u32, role: Role, tokens: u32) -> Turn {
+        Turn {
+            seq,
+            role,
+            text: format!("text of turn {seq}"),
+            tool_call_id: None,
+            pinned: false,
+            time: Timestamp(i64::from(seq)),
+            client_time: None,
+            tokens,
+            speaker: String::new(),
+            external_id: String::new(),
+        }
+    }
+
+    fn said(cue: impl FnOnce(&mut SentenceCues)) -> TurnCues {
+        let mut sentence = SentenceCues { start: 0, end: 4, tokens: 1, ..SentenceCues::default() };
+        cue(&mut sentence);
+        TurnCues { sentences: vec![sentence], failed: false }
+    }
+
+    fn value(text: &str) -> CuedValue {
+        CuedValue { kind: ValueKind::Amount, text: text.into() }
+    }
+
+    /// Judges one turn per cue, all of `role`.
+    fn rules(role: Role, cues: &[TurnCues]) -> Vec<(&'static str, u32)> {
+        let turns: Vec<Turn> = (1..).zip(cues).map(|(seq, _)| turn(seq, role, 1)).collect();
+        let views: Vec<View<'_>> = turns.iter().zip(cues).map(|(turn, cues)| View { turn, cues }).collect();
+        judge(&views).into_iter().map(|v| (v.rule.0, v.retracted_by)).collect()
+    }
+
+    #[test]
+    fn s2_the_first_matching_row_decides() {
+        let everything = |s: &mut SentenceCues| {
+            (s.operation, s.promise, s.constraint, s.decision) = (true, true, true, true);
+            s.values = vec![value("$5")];
+        };
+        for (cues, rule) in [
+            (said(everything), "S2a"),
+            (said(|s| (everything(s), s.operation = false).1), "S2d"),
+            (said(|s| s.constraint = true), "S2e"),
+            (said(|s| s.courtesy = true), "S2f"),
+            (said(|s| s.values = vec![value("$5")]), "S2h"),
+            (said(|s| s.decision = true), "S2h"),
+            (said(|_| {}), "S2i"),
+        ] {
+            assert_eq!(rules(Role::User, std::slice::from_ref(&cues)), [(rule, 0)], "{cues:?}");
+        }
+        assert_eq!(rules(Role::Assistant, &[said(|s| s.constraint = true)]), [("S2i", 0)], "a constraint is the user's");
+        assert_eq!(rules(Role::System, &[said(|s| s.operation = true)]), [("S6", 0)]);
+    }
+
+    #[test]
+    fn s2b_a_retraction_takes_back_what_it_names_and_marks_an_operation() {
+        let stated = || said(|s| (s.values = vec![value("$200")], s.terms = vec![1, 2, 3]).1);
+        let denies = said(|s| (s.values = vec![value("$300"), value("$200")], s.denied = vec!["$200".into()], s.terms = vec![1, 2]).2);
+        assert_eq!(rules(Role::User, &[stated(), denies]), [("S2b", 2), ("S2h", 0)]);
+        let withdraws = || said(|s| s.retraction = Some(Retraction::Withdraw));
+        assert_eq!(rules(Role::User, &[stated(), withdraws()]), [("S2b", 2), ("S2i", 0)]);
+        let operation = said(|s| s.operation = true);
+        assert_eq!(rules(Role::User, &[operation, withdraws()]), [("S2a", 2), ("S2a", 0)], "the reversal is S2a too");
+        let correct = said(|s| s.retraction = Some(Retraction::Correct));
+        assert_eq!(rules(Role::User, &[stated(), correct]), [("S2h", 0), ("S2i", 0)], "a correction without a value is a turn of phrase");
+    }
+
+    #[test]
+    fn s2d_a_promise_is_open_until_fulfilled_or_released() {
+        let promise = |term| said(move |s| (s.promise = true, s.terms = vec![term, 50]).1);
+        let done = said(|s| (s.fulfilment = true, s.terms = vec![1, 60, 61]).1);
+        assert_eq!(rules(Role::Assistant, &[promise(1), promise(2), done]), [("S2i", 0), ("S2d", 0), ("S2i", 0)]);
+        let release = said(|s| s.retraction = Some(Retraction::Release));
+        assert_eq!(rules(Role::Assistant, &[promise(1), promise(2), release]), [("S2d", 0), ("S2i", 0), ("S2i", 0)]);
+    }
+
+    #[test]
+    fn s7_compression_is_due_by_turns_or_tokens() {
+        let settings = SessionSettings::default();
+        assert!(!compression_due(&settings, 19, 0, 10) && compression_due(&settings, 20, 0, 10));
+        assert!(!compression_due(&settings, 29, 10, 10) && compression_due(&settings, 30, 10, 10));
+        assert!(compression_due(&settings, 5, 0, 6_001) && !compression_due(&settings, 2, 0, 6_001));
+    }
+
+    #[test]
+    fn s6_a_range_never_ends_between_a_call_and_its_result() {
+        let settings = SessionSettings::default();
+        let roles = [Role::User, Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User];
+        let turns: Vec<Turn> = (1..).zip(roles).map(|(seq, role)| turn(seq, role, 1)).collect();
+        let to = |keep| range_due(&settings, &turns, keep).map(|r| r.to);
+        assert_eq!([to(0), to(1), to(2), to(3), to(4), to(6)], [Some(6), Some(5), Some(2), Some(2), Some(2), None]);
+    }
+
+    #[test]
+    fn s4_the_finest_full_run_is_remade_first() {
+        let summary = |from: u32, to: u32, level| Summary {
+            from,
+            to,
+            sentences: Vec::new(),
+            values: Vec::new(),
+            made_by: Maker::Rules,
+            level,
+            from_time: Timestamp::ZERO,
+            to_time: Timestamp::ZERO,
+        };
+        let coarse: Vec<Summary> = (0..4).map(|n| summary(n * 40 + 1, n * 40 + 40, 1)).collect();
+        assert_eq!(ranges_to_merge(&coarse[..3], 4), None);
+        assert_eq!(ranges_to_merge(&coarse, 4), Some(SeqRange { from: 1, to: 160 }));
+        let mut both = coarse;
+        both.extend((0..4).map(|n| summary(161 + n * 10, 170 + n * 10, 0)));
+        assert_eq!(ranges_to_merge(&both, 4), Some(SeqRange { from: 161, to: 200 }));
+    }
+
+    #[test]
+    fn s11_c099_c116_a_window_holds_every_budget_and_counts_honestly() {
+        // A small generator: the same cases every time.
+        let mut state = 7_u32;
+        let mut random = move |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) % below
+        };
+        for _ in 0..2_000 {
+            let last = random(20) + 1;
+            let turns: Vec<Turn> = (1..=last)
+                .map(|seq| {
+                    let role = [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::System][random(5) as usize];
+                    let mut turn = turn(seq, role, random(9) + 1);
+                    if matches!(role, Role::Assistant | Role::Tool) && random(2) == 0 {
+                        turn.tool_call_id = Some(format!("c{}", random(3)));
+                    }
+                    turn
+                })
+                .collect();
+            let floor = random(last + 1);
+            let summaries = if floor > 0 {
+                vec![Summary {
+                    from: 1,
+                    to: floor,
+                    sentences: vec![SummarySentence { text: "s".into(), seqs: vec![1], tokens: 3 }],
+                    values: Vec::new(),
+                    made_by: Maker::Rules,
+                    level: 0,
+                    from_time: Timestamp::ZERO,
+                    to_time: Timestamp::ZERO,
+                }]
+            } else {
+                Vec::new()
+            };
+            let anchors: Vec<(Anchor, Turn)> = turns
+                .iter()
+                .filter(|_| random(3) == 0)
+                .map(|t| (Anchor { seq: t.seq, rule: RuleId("S2c"), retracted_by: 0 }, t.clone()))
+                .collect();
+            let system = turns.iter().rfind(|t| t.role == Role::System);
+            let tail = &turns[floor as usize..];
+            let budget = WindowBudget { turns: random(12), tokens: random(60), anchor_percent: 60 };
+            let shown = window(WindowInput { last, tail, system, anchors: &anchors, summaries: &summaries }, budget);
+
+            let texts: BTreeSet<u32> = shown.anchors.iter().chain(&shown.turns).copied().collect();
+            let count = texts.len() as u32 + u32::from(shown.system);
+            assert_eq!(texts.len(), shown.anchors.len() + shown.turns.len(), "nothing twice");
+            assert!(count <= budget.turns && shown.tokens <= budget.tokens, "{shown:?} {budget:?}");
+            let of = |seq: &u32| &turns[*seq as usize - 1];
+            let sum: u32 = texts.iter().map(|s| of(s).tokens).sum::<u32>()
+                + if shown.system { system.map_or(0, |s| s.tokens) } else { 0 }
+                + 3 * shown.summaries.len() as u32;
+            assert_eq!(sum, shown.tokens);
+            let anchor_tokens: u32 = shown.anchors.iter().map(|s| of(s).tokens).sum();
+            assert!(anchor_tokens * 100 <= budget.tokens * 60);
+            // No result without its call, no call without all its results that the window could know.
+            let mut known: BTreeMap<u32, &Turn> = anchors.iter().map(|(a, t)| (a.seq, t)).collect();
+            known.extend(tail.iter().map(|t| (t.seq, t)));
+            let pairs = tool_pairs(known.into_values());
+            for seq in &texts {
+                if of(seq).role == Role::Tool {
+                    assert!(pairs.get(seq).is_some_and(|call| texts.contains(call)), "{seq} in {shown:?}: {turns:?}");
+                }
+            }
+            for (result, call) in &pairs {
+                assert!(!texts.contains(call) || texts.contains(result), "{call} without {result}: {shown:?}");
+            }
+            let covered = if shown.summaries.is_empty() { 0 } else { floor };
+            let extra = texts.iter().copied().chain(system.filter(|_| shown.system).map(|s| s.seq)).filter(|s| *s > covered).count() as u32;
+            assert_eq!(shown.turns_left_out, last - covered - extra, "{shown:?}");
+            let left: BTreeSet<u32> = anchors.iter().map(|(a, _)| a.seq).filter(|s| !texts.contains(s) && system.is_none_or(|t| t.seq != *s)).collect();
+            assert_eq!(shown.anchors_left_out.iter().copied().collect::<BTreeSet<_>>(), left);
+        }
+    }
+
+    #[test]
+    fn settings_are_checked_by_name() {
+        assert!(SessionSettings::default().validate().is_ok());
+        for (settings, name) in [
+            (SessionSettings { ttl_seconds: 0, ..SessionSettings::default() }, "ttl_seconds"),
+            (SessionSettings { anchor_percent: 101, ..SessionSettings::default() }, "anchor_percent"),
+            (SessionSettings { summary_fan_in: 1, ..SessionSettings::default() }, "summary_fan_in"),
+            (SessionSettings { search_keyword_weight: f64::NAN, ..SessionSettings::default() }, "search_keyword_weight"),
+        ] {
+            let fault = settings.validate().expect_err(name);
+            assert_eq!(fault.fields[0].field, format!("policy.session.{name}"));
+        }
     }
 }

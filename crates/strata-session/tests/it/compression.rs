@@ -172,7 +172,7 @@ async fn a33_a38_small_talk_alone_gives_an_empty_summary() {
 
 #[tokio::test]
 async fn a34_a36_a37_values_stand_letter_for_letter_and_references_resolve() {
-    for bed in Bed::both().await {
+    for bed in Bed::both_with(|s| (s.session.compress_every, s.session.compress_tokens) = (1000, 100_000), None).await {
         let me = bed.me();
         let mut talk: Vec<_> = (0..40)
             .map(|n| user(&format!("Invoice INV-47{n:02} over ${n}.50 is due on 2026-03-{:02} at 14:{n:02}, see https://pay.example.com/{n}.", n % 28 + 1)))

@@ -47,6 +47,13 @@ pub fn pool(url: &str) -> RedisPool {
     RedisPool::connect(&url.to_owned().into(), RedisSettings::default()).expect("a url")
 }
 
+/// A pool that waits for a server which many tests keep busy; tests of time use [`pool`].
+fn patient_pool(url: &str) -> RedisPool {
+    let long = Duration::from_secs(20);
+    let settings = RedisSettings { response_timeout: long, operation_timeout: long, ..RedisSettings::default() };
+    RedisPool::connect(&url.to_owned().into(), settings).expect("a url")
+}
+
 fn database(folder: &std::path::Path) -> Database {
     Database::open(&Location::File(folder.join("session.db")), MIGRATIONS, SqliteSettings::default()).expect("a database")
 }
@@ -58,7 +65,7 @@ impl Bed {
     }
 
     pub async fn both_with(change: impl Fn(&mut PolicySettings), embedder: Option<Arc<dyn Embedder>>) -> Vec<Self> {
-        let redis = SessionStoreConfig::Redis(pool(&strata_testkit::redis::shared().url()));
+        let redis = SessionStoreConfig::Redis(patient_pool(&strata_testkit::redis::shared().url()));
         let folder = tempfile::tempdir().expect("a folder");
         let embedded = SessionStoreConfig::Embedded(database(folder.path()));
         let mut beds = vec![Self::with(redis, "redis", settings(&change), embedder.clone()).await];

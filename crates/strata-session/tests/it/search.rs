@@ -38,7 +38,7 @@ impl Embedder for Synonyms {
         self.texts.fetch_add(texts.len(), Ordering::Relaxed);
         let of = |text: &&str| {
             let mut vector: Vec<f32> = GROUPS.iter().map(|g| f32::from(u8::from(g.iter().any(|w| text.contains(w))))).collect();
-            vector.push(0.1);
+            vector.push(0.0);
             strata_text::embed::normalise(&mut vector);
             vector
         };

@@ -1,6 +1,6 @@
 //! The behaviour suite: what holds on every store, over the gRPC path.
 
-use crate::harness::{Bed, assistant, call, pinned, request_id, result, seqs, system, turn, user};
+use crate::harness::{Bed, Caller, assistant, call, pinned, request_id, result, seqs, system, turn, user};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use strata_api::session::v1 as pb;
@@ -27,6 +27,7 @@ async fn a23_a44_sliding_window_keeps_the_newest_first_in_first_out() {
 async fn c063_order_is_by_number_while_the_clock_stands_still_or_steps_back() {
     for bed in Bed::both().await {
         let me = bed.me();
+        bed.clock.advance(Duration::from_secs(7200));
         for _ in 0..5 {
             me.append("s", (0..200).map(|n| user(&format!("n{n}"))).collect()).await.expect("appended");
         }
@@ -432,6 +433,17 @@ async fn a_turn_keeps_everything_it_was_given() {
     }
 }
 
+/// Appends, repeating a call that could not be answered in time, as a client does.
+async fn persist(me: &Caller, body: &pb::AppendTurnsRequest) -> pb::AppendTurnsResponse {
+    for _ in 0..20 {
+        match me.append_turns(body.clone()).await {
+            Ok(answer) => return answer,
+            Err(fault) => assert!(fault.reason.retry_safe(), "{fault:?}"),
+        }
+    }
+    panic!("no answer in 20 calls")
+}
+
 /// 64 appenders, 200 turns each, retries among them, while two callers compress and one reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races() {
@@ -451,15 +463,13 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                 for c in 0..CALLS {
                     let turns = (0..5).map(|t| user(&format!("w{n} c{c} t{t} costs ${n}.{c:02}"))).collect();
                     let body = pb::AppendTurnsRequest { session_id: sessions[n % 2].into(), turns, request_id: request_id(), ..Default::default() };
-                    let retry = me.append_turns(body.clone());
                     let answer = if c % 8 == 0 {
                         // Two copies race; the answer is one.
-                        let (a, b) = tokio::join!(me.append_turns(body.clone()), retry);
-                        let (a, b) = (a.expect("appended"), b.expect("appended"));
+                        let (a, b) = tokio::join!(persist(&me, &body), persist(&me, &body));
                         assert_eq!(a.seqs, b.seqs);
                         a
                     } else {
-                        retry.await.expect("appended")
+                        persist(&me, &body).await
                     };
                     acknowledged.push((c, answer.seqs));
                 }
@@ -485,7 +495,7 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                         } else {
                             match me.compress(session, 5).await {
                                 Ok(_) => {}
-                                Err(fault) => assert_eq!(fault.reason, strata_core::Reason::Overloaded),
+                                Err(fault) => assert!(fault.reason.retry_safe(), "{fault:?}"),
                             }
                         }
                         tokio::task::yield_now().await;
