@@ -152,7 +152,10 @@ enum Class {
 
 /// Symbols kept inside and around words: `C++`, `GB/s`, `a_b`, `x@y`, `50%`.
 const fn is_symbol(c: char) -> bool {
-    matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '\'' | '+' | '#' | '*' | '^' | '&' | '%' | '=' | '<' | '>' | '|' | '~' | '$' | '\\')
+    matches!(
+        c,
+        '-' | '_' | '.' | '/' | ':' | '@' | '\'' | '+' | '#' | '*' | '^' | '&' | '%' | '=' | '<' | '>' | '|' | '~' | '$' | '\\'
+    )
 }
 
 /// Symbols that close or open a sentence or a quotation: not part of a chunk's ends.
@@ -298,9 +301,19 @@ mod tests {
     fn c076_substrings_of_chinese_japanese_and_korean_are_found() {
         let records = ["用户不吃辣,忌口海鲜", "東京の予算承認は月曜日", "배포 점검표는 스테이징에서 확인"];
         for (query, record) in [
-            ("不吃辣", 0), ("忌口", 0), ("辣", 0), ("海鲜", 0), ("吃辣", 0), ("不吃", 0),
-            ("予算", 1), ("承認", 1), ("月曜日", 1), ("東京", 1),
-            ("점검표", 2), ("배포", 2), ("스테이징", 2),
+            ("不吃辣", 0),
+            ("忌口", 0),
+            ("辣", 0),
+            ("海鲜", 0),
+            ("吃辣", 0),
+            ("不吃", 0),
+            ("予算", 1),
+            ("承認", 1),
+            ("月曜日", 1),
+            ("東京", 1),
+            ("점검표", 2),
+            ("배포", 2),
+            ("스테이징", 2),
         ] {
             for (i, text) in records.iter().enumerate() {
                 assert_eq!(finds(query, text), i == record, "{query} in {text}: {:?}", analyze_query(query));
@@ -310,7 +323,8 @@ mod tests {
 
     #[test]
     fn c077_unsearchable_queries_have_no_terms() {
-        for query in ["！？。…", "👍", " ", "\u{200b}", "", "\n\t", "——", "()", "👨‍👩‍👧 🇨🇳", "…", "''", "-"] {
+        for query in ["！？。…", "👍", " ", "\u{200b}", "", "\n\t", "——", "()", "👨‍👩‍👧 🇨🇳", "…", "''", "-"]
+        {
             assert!(analyze_query(query).is_empty(), "{query:?}: {:?}", analyze_query(query));
         }
         assert_eq!(analyze_query("辣"), ["辣"]);
@@ -319,11 +333,19 @@ mod tests {
     #[test]
     fn c083_any_text_is_a_query() {
         let records = [
-            "throughput is 3 GB/s", "I don't drink", "a state-of-the-art engine", "written in C++", "a AND b",
-            "he said \"quoted\" words", "the function f (x)", "select * from t", "use NEAR here", "filter col:val now", "^a anchors",
+            "throughput is 3 GB/s",
+            "I don't drink",
+            "a state-of-the-art engine",
+            "written in C++",
+            "a AND b",
+            "he said \"quoted\" words",
+            "the function f (x)",
+            "select * from t",
+            "use NEAR here",
+            "filter col:val now",
+            "^a anchors",
         ];
-        let queries =
-            ["GB/s", "don't", "state-of-the-art", "C++", "a AND b", "\"quoted\"", "(x)", "*", "NEAR", "col:val", "^a"];
+        let queries = ["GB/s", "don't", "state-of-the-art", "C++", "a AND b", "\"quoted\"", "(x)", "*", "NEAR", "col:val", "^a"];
         for (query, record) in queries.iter().zip(records) {
             assert!(finds(query, record), "{query}: {:?} in {:?}", analyze_query(query), analyze(record));
         }

@@ -37,7 +37,11 @@ pub fn parse_han(text: &str) -> Option<u64> {
             };
             if unit >= 10_000 {
                 let part = section.checked_add(pending.take().unwrap_or(0))?;
-                total = if unit > 10_000 { total.checked_add(part)?.checked_mul(unit)? } else { total.checked_add(part.checked_mul(unit)?)? };
+                total = if unit > 10_000 {
+                    total.checked_add(part)?.checked_mul(unit)?
+                } else {
+                    total.checked_add(part.checked_mul(unit)?)?
+                };
                 section = 0;
             } else {
                 section = section.checked_add(pending.take().filter(|p| *p != 0).unwrap_or(1).checked_mul(unit)?)?;
@@ -109,9 +113,22 @@ mod tests {
     #[test]
     fn chinese_numerals() {
         for (text, value) in [
-            ("十", Some(10)), ("十二", Some(12)), ("三十二", Some(32)), ("两百零五", Some(205)), ("一千零一", Some(1001)),
-            ("一万二", Some(12_000)), ("三万五千", Some(35_000)), ("二百五", Some(250)), ("一亿零三万", Some(100_030_000)),
-            ("二〇二六", Some(2026)), ("一三八", Some(138)), ("三", Some(3)), ("两", Some(2)), ("百", Some(100)), ("", None), ("三四十", None),
+            ("十", Some(10)),
+            ("十二", Some(12)),
+            ("三十二", Some(32)),
+            ("两百零五", Some(205)),
+            ("一千零一", Some(1001)),
+            ("一万二", Some(12_000)),
+            ("三万五千", Some(35_000)),
+            ("二百五", Some(250)),
+            ("一亿零三万", Some(100_030_000)),
+            ("二〇二六", Some(2026)),
+            ("一三八", Some(138)),
+            ("三", Some(3)),
+            ("两", Some(2)),
+            ("百", Some(100)),
+            ("", None),
+            ("三四十", None),
         ] {
             assert_eq!(parse_han(text), value, "{text}");
         }
@@ -120,8 +137,14 @@ mod tests {
     #[test]
     fn numbers_have_one_normal_form_and_stay_exact() {
         for (number, multiplier, normal) in [
-            ("1,200.50", "", "1200.50"), ("00123", "", "00123"), ("1.5", "万", "15000"), ("1.23456", "k", "1234.56"), ("三百", "", "300"),
-            ("0.5", "k", "500"), ("18446744073709551615", "", "18446744073709551615"), ("2", "million", "2000000"),
+            ("1,200.50", "", "1200.50"),
+            ("00123", "", "00123"),
+            ("1.5", "万", "15000"),
+            ("1.23456", "k", "1234.56"),
+            ("三百", "", "300"),
+            ("0.5", "k", "500"),
+            ("18446744073709551615", "", "18446744073709551615"),
+            ("2", "million", "2000000"),
         ] {
             assert_eq!(normal_number(number, multiplier).as_deref(), Some(normal), "{number} {multiplier}");
         }

@@ -61,13 +61,23 @@ fn any(_: &str) -> bool {
 /// Kind, expression (group `v` is the value, else the whole match), check, whether it must stand alone.
 const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     // Keys and tokens by their published prefixes.
-    (SensitiveKind::Secret, r"-----BEGIN (?:[A-Z0-9 ]+ )?PRIVATE KEY-----(?s:.*?-----END (?:[A-Z0-9 ]+ )?PRIVATE KEY-----)?", any, false),
+    (
+        SensitiveKind::Secret,
+        r"-----BEGIN (?:[A-Z0-9 ]+ )?PRIVATE KEY-----(?s:.*?-----END (?:[A-Z0-9 ]+ )?PRIVATE KEY-----)?",
+        any,
+        false,
+    ),
     (SensitiveKind::Secret, r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}", any, false),
     (SensitiveKind::Secret, r"sk-(?:proj-|svcacct-|admin-|ant-[a-z0-9]+-)?[A-Za-z0-9_-]{16,}", mixed, true),
     (SensitiveKind::Secret, r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}", any, true),
     (SensitiveKind::Secret, r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[A-Za-z0-9_-]{20,}", any, true),
     (SensitiveKind::Secret, r"(?:AKIA|ASIA)[0-9A-Z]{16}|LTAI[A-Za-z0-9]{12,24}|AKID[A-Za-z0-9]{32}", any, true),
-    (SensitiveKind::Secret, r"xox[abposr]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{16,}", any, true),
+    (
+        SensitiveKind::Secret,
+        r"xox[abposr]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[A-Za-z0-9_-]{16,}",
+        any,
+        true,
+    ),
     // A connection string with a password in it.
     (SensitiveKind::Secret, r"(?i)[a-z][a-z0-9+.-]*://[^\s:/@]*:[^\s@/]+@[^\s，。；]+", any, false),
     (SensitiveKind::Secret, r"(?i)(?:AccountKey|SharedAccessKey|Pwd|Password)=[^;\s]{4,}", any, false),
@@ -85,7 +95,12 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         stated,
         false,
     ),
-    (SensitiveKind::Secret, r#"(?:密码|口令|密钥|令牌|秘钥|暗号)(?:就|还|现在)?(?:是|为|改成了?|改为|设成了?|设为)\s*["'“]?(?P<v>[!-~]{4,})"#, any, false),
+    (
+        SensitiveKind::Secret,
+        r#"(?:密码|口令|密钥|令牌|秘钥|暗号)(?:就|还|现在)?(?:是|为|改成了?|改为|设成了?|设为)\s*["'“]?(?P<v>[!-~]{4,})"#,
+        any,
+        false,
+    ),
     // One-time codes (G3: they count).
     (
         SensitiveKind::Secret,
@@ -94,7 +109,12 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         true,
     ),
     (SensitiveKind::Secret, r"(?P<v>\d{4,8}) ?(?:是|为)?(?:您的|你的|我的)?(?:短信)?(?:验证码|动态码|校验码)", any, true),
-    (SensitiveKind::Secret, r"(?i)(?P<v>\d{4,8}) is (?:my|your|the) (?:verification|security|login|one[- ]time|otp|2fa) (?:code|password)", any, true),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?P<v>\d{4,8}) is (?:my|your|the) (?:verification|security|login|one[- ]time|otp|2fa) (?:code|password)",
+        any,
+        true,
+    ),
     // What the user calls an id is one, even with a wrong check digit.
     (
         SensitiveKind::NationalId,
@@ -103,7 +123,12 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         false,
     ),
     (SensitiveKind::NationalId, r"[1-9]\d{5}(?:18|19|20)\d{2}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])\d{3}[\dXx]", cn_id, true),
-    (SensitiveKind::NationalId, r"[1-9]\d{5}[ -]?(?:18|19|20)\d{2}[ -]?(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])[ -]?\d{3}[\dXx]", cn_id, true),
+    (
+        SensitiveKind::NationalId,
+        r"[1-9]\d{5}[ -]?(?:18|19|20)\d{2}[ -]?(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])[ -]?\d{3}[\dXx]",
+        cn_id,
+        true,
+    ),
     (SensitiveKind::NationalId, r"\d{3}-\d{2}-\d{4}", us_ssn, true),
     // Cards: called one, or of a card's form.
     (
@@ -150,7 +175,12 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
 static COMPILED: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     RULES
         .iter()
-        .map(|(kind, pattern, check, standing_alone)| Rule { kind: *kind, pattern: regex(pattern), check: *check, standing_alone: *standing_alone })
+        .map(|(kind, pattern, check, standing_alone)| Rule {
+            kind: *kind,
+            pattern: regex(pattern),
+            check: *check,
+            standing_alone: *standing_alone,
+        })
         .collect()
 });
 
@@ -158,16 +188,85 @@ static COMPILED: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 static HEALTH: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &[
-            "allerg(?:y|ies|ic)", "diabet(?:es|ic)", "asthma(?:tic)?", "cancer", "pregnan(?:t|cy)", "medication", "medicines?", "blood pressure",
-            "hypertension", "depress(?:ed|ion)", "anxiety disorder", "adhd", "autis(?:m|tic)", "epilep(?:sy|tic)", "hiv", "migraines?", "insomnia", "surgery",
-            "chemotherapy", "heart (?:disease|condition|attack)", "disab(?:led|ility)", "therap(?:y|ist)", "psychiatrist", "prescri(?:bed|ption)", "diagnos(?:ed|is)",
-            "vegetarian", "vegan", "pescatarian", "halal", "kosher", "gluten(?:-free)?", "lactose", "celiac", "low[- ](?:carb|sodium|sugar) diet", "my diet", "on a diet",
+            "allerg(?:y|ies|ic)",
+            "diabet(?:es|ic)",
+            "asthma(?:tic)?",
+            "cancer",
+            "pregnan(?:t|cy)",
+            "medication",
+            "medicines?",
+            "blood pressure",
+            "hypertension",
+            "depress(?:ed|ion)",
+            "anxiety disorder",
+            "adhd",
+            "autis(?:m|tic)",
+            "epilep(?:sy|tic)",
+            "hiv",
+            "migraines?",
+            "insomnia",
+            "surgery",
+            "chemotherapy",
+            "heart (?:disease|condition|attack)",
+            "disab(?:led|ility)",
+            "therap(?:y|ist)",
+            "psychiatrist",
+            "prescri(?:bed|ption)",
+            "diagnos(?:ed|is)",
+            "vegetarian",
+            "vegan",
+            "pescatarian",
+            "halal",
+            "kosher",
+            "gluten(?:-free)?",
+            "lactose",
+            "celiac",
+            "low[- ](?:carb|sodium|sugar) diet",
+            "my diet",
+            "on a diet",
             r"(?:do not|don't|can't|cannot|never) eat (?:any )?(?:spicy|meat|pork|beef|fish|seafood|shellfish|nuts|peanuts|dairy|eggs|sugar|gluten|garlic|onions?|cilantro|coriander)",
-            "spicy(?: food| dishes)?", "ibuprofen|aspirin|penicillin|insulin|metformin|warfarin|antidepressants?",
+            "spicy(?: food| dishes)?",
+            "ibuprofen|aspirin|penicillin|insulin|metformin|warfarin|antidepressants?",
         ],
         &[
-            "过敏", "糖尿病", "高血压", "低血压", "高血脂", "哮喘", "癌症?", "肿瘤", "怀孕", "孕妇", "备孕", "抑郁", "焦虑症", "失眠", "癫痫", "心脏病", "肝炎", "痛风", "胃病",
-            "病史", "服药", "吃药", "用药", "确诊", "手术", "化疗", "残疾", "心理医生", "处方", "忌口", "吃素", "素食", "清真", "乳糖不耐", "青霉素", "胰岛素", "布洛芬", "阿司匹林",
+            "过敏",
+            "糖尿病",
+            "高血压",
+            "低血压",
+            "高血脂",
+            "哮喘",
+            "癌症?",
+            "肿瘤",
+            "怀孕",
+            "孕妇",
+            "备孕",
+            "抑郁",
+            "焦虑症",
+            "失眠",
+            "癫痫",
+            "心脏病",
+            "肝炎",
+            "痛风",
+            "胃病",
+            "病史",
+            "服药",
+            "吃药",
+            "用药",
+            "确诊",
+            "手术",
+            "化疗",
+            "残疾",
+            "心理医生",
+            "处方",
+            "忌口",
+            "吃素",
+            "素食",
+            "清真",
+            "乳糖不耐",
+            "青霉素",
+            "胰岛素",
+            "布洛芬",
+            "阿司匹林",
             "(?:不|别|忌|戒|少|能|爱|喜欢|想)吃(?:太)?(?:辣|海鲜|牛肉|羊肉|猪肉|鱼|虾|蟹|鸡蛋|香菜|葱|蒜|花生|坚果|甜|糖|肉|生冷|油腻|内脏|盐)",
             "(?:不|别|少)(?:放|加)(?:辣|香菜|葱|蒜|糖|盐)",
         ],
@@ -178,32 +277,98 @@ static HEALTH: LazyLock<Regex> = LazyLock::new(|| {
 static BUSINESS: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &[
-            "hotline", "helpline", "support line", "support (?:number|email|address)", "customer (?:service|support|care)", "help ?desk", "switchboard", "reception", "toll[- ]free",
+            "hotline",
+            "helpline",
+            "support line",
+            "support (?:number|email|address)",
+            "customer (?:service|support|care)",
+            "help ?desk",
+            "switchboard",
+            "reception",
+            "toll[- ]free",
             "(?:company|office|business|store|shop|restaurant|hotel|clinic|bank|vendor|supplier|press|sales|billing) (?:phone|number|email|address|contact|line|mailbox|inbox)",
-            "our (?:store|shop|office|branch|showroom|headquarters)", "headquarters", "head office", "public contact", "front desk",
+            "our (?:store|shop|office|branch|showroom|headquarters)",
+            "headquarters",
+            "head office",
+            "public contact",
+            "front desk",
             "(?:store|shop|restaurant|hotel|office|branch|headquarters|clinic|museum|airport|station) is (?:at|on|located)",
         ],
         &[
-            "客服", "热线", "总机", "前台", "售后", "公司(?:的)?(?:地址|电话|邮箱|总部)", "办公地址", "门店", "店铺", "分店", "营业厅", "服务电话", "订餐电话", "餐厅(?:的)?(?:地址|电话)",
-            "酒店(?:的)?(?:地址|电话|前台)", "医院(?:的)?(?:地址|电话)", "银行(?:的)?电话", "总部", "官方(?:邮箱|电话)", "对公", "商家电话", "投诉电话", "公司在", "酒店在", "餐厅在",
+            "客服",
+            "热线",
+            "总机",
+            "前台",
+            "售后",
+            "公司(?:的)?(?:地址|电话|邮箱|总部)",
+            "办公地址",
+            "门店",
+            "店铺",
+            "分店",
+            "营业厅",
+            "服务电话",
+            "订餐电话",
+            "餐厅(?:的)?(?:地址|电话)",
+            "酒店(?:的)?(?:地址|电话|前台)",
+            "医院(?:的)?(?:地址|电话)",
+            "银行(?:的)?电话",
+            "总部",
+            "官方(?:邮箱|电话)",
+            "对公",
+            "商家电话",
+            "投诉电话",
+            "公司在",
+            "酒店在",
+            "餐厅在",
         ],
     )
 });
 /// Wording that makes it a person's in spite of that.
 static PERSON: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        &["my", "his", "her", "home", "personal", "private", "i live", "(?-i:[A-Z][a-z]+)'s", "wife", "husband", "mother", "father"],
-        &["我的?(?:手机|电话|邮箱|地址|住址|家)", "我家", "我住", "他的|她的", "家庭", "住址", "住在", "个人", "私人", "手机", "老婆|老公|妈妈|爸爸"],
+        &[
+            "my",
+            "his",
+            "her",
+            "home",
+            "personal",
+            "private",
+            "i live",
+            "(?-i:[A-Z][a-z]+)'s",
+            "wife",
+            "husband",
+            "mother",
+            "father",
+        ],
+        &[
+            "我的?(?:手机|电话|邮箱|地址|住址|家)",
+            "我家",
+            "我住",
+            "他的|她的",
+            "家庭",
+            "住址",
+            "住在",
+            "个人",
+            "私人",
+            "手机",
+            "老婆|老公|妈妈|爸爸",
+        ],
     )
 });
 /// Mailboxes of a role, not of a person; toll-free numbers.
 static ROLE_MAILBOX: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?i)^(?:support|sales|info|help|contact|hello|service|billing|press|noreply|no-reply|admin|office|careers|jobs|hr|security|feedback|team|abuse|postmaster|webmaster|kefu|service\d*)@")
+    regex(
+        r"(?i)^(?:support|sales|info|help|contact|hello|service|billing|press|noreply|no-reply|admin|office|careers|jobs|hr|security|feedback|team|abuse|postmaster|webmaster|kefu|service\d*)@",
+    )
 });
-static TOLL_FREE: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:[48]00[- ]?\d{3}[- ]?\d{4}|(?:\+?1[- .]?)?\(?8(?:00|88|77|66|55|44|33)\)?[- .]?\d{3}[- .]?\d{4})$"));
+static TOLL_FREE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"^(?:[48]00[- ]?\d{3}[- ]?\d{4}|(?:\+?1[- .]?)?\(?8(?:00|88|77|66|55|44|33)\)?[- .]?\d{3}[- .]?\d{4})$")
+});
 /// What stands before a number that is no card and no telephone number.
 static ORDER_CUE: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?i)(?:order|tracking|invoice|ticket|reference|transaction|serial|request|trace|build|account|waybill|isbn|imei|timestamp|订单|单号|运单|快递|流水|编号|序列|发票|工单|交易号|时间戳)[^,，。;；\n]{0,12}$")
+    regex(
+        r"(?i)(?:order|tracking|invoice|ticket|reference|transaction|serial|request|trace|build|account|waybill|isbn|imei|timestamp|订单|单号|运单|快递|流水|编号|序列|发票|工单|交易号|时间戳)[^,，。;；\n]{0,12}$",
+    )
 });
 
 pub(crate) fn find(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
@@ -227,10 +392,7 @@ pub(crate) fn find(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
     for m in HEALTH.find_iter(text) {
         found.add(m.range(), SensitiveKind::Health);
     }
-    found
-        .into_original(cleaned)
-        .map(|(span, kind)| SensitiveSpan { kind, start: span.start, end: span.end })
-        .collect()
+    found.into_original(cleaned).map(|(span, kind)| SensitiveSpan { kind, start: span.start, end: span.end }).collect()
 }
 
 /// The sentences of a text, and whether each speaks of a business: told at most once a sentence.
@@ -323,7 +485,8 @@ fn card(text: &str) -> bool {
 /// United States social security number: no area 000, 666 or 9xx, no zero group.
 fn us_ssn(text: &str) -> bool {
     let mut parts = text.split('-');
-    let (area, group, serial) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (area, group, serial) =
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     area != "000" && area != "666" && !area.starts_with('9') && group != "00" && serial != "0000"
 }
 
@@ -339,17 +502,23 @@ fn looks_like_id(text: &str) -> bool {
 
 /// Letters and digits mixed, or long.
 fn mixed(text: &str) -> bool {
-    text.bytes().any(|b| b.is_ascii_digit()) || text.len() >= 32 || text.bytes().any(|b| b.is_ascii_uppercase()) && text.bytes().any(|b| b.is_ascii_lowercase())
+    text.bytes().any(|b| b.is_ascii_digit())
+        || text.len() >= 32
+        || text.bytes().any(|b| b.is_ascii_uppercase()) && text.bytes().any(|b| b.is_ascii_lowercase())
 }
 
 /// What follows `password:` as a matter of form: not a placeholder, a reference, a type or a count.
 fn assigned(text: &str) -> bool {
     const PLACEHOLDERS: &[&str] = &[
-        "none", "null", "true", "false", "string", "required", "optional", "redacted", "hidden", "secret", "password", "changeme", "your", "example", "todo", "****",
+        "none", "null", "true", "false", "string", "required", "optional", "redacted", "hidden", "secret", "password",
+        "changeme", "your", "example", "todo", "****",
     ];
     let lower = text.to_lowercase();
     let repeated = text.chars().all(|c| text.starts_with(c));
-    let reference = lower.starts_with(['$', '<', '{', '%', '[', '*']) || lower.starts_with("env.") || lower.starts_with("os.") || lower.contains('(');
+    let reference = lower.starts_with(['$', '<', '{', '%', '[', '*'])
+        || lower.starts_with("env.")
+        || lower.starts_with("os.")
+        || lower.contains('(');
     !repeated && !reference && !PLACEHOLDERS.iter().any(|p| lower == *p) && text.is_ascii()
 }
 
@@ -360,14 +529,112 @@ fn stated(text: &str) -> bool {
     let has_symbol = value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'-' | b'.' | b'/'));
     let inner_case = value.chars().skip(1).any(char::is_uppercase) && value.chars().any(char::is_lowercase);
     const PREDICATES: &[&str] = &[
-        "required", "wrong", "expired", "invalid", "valid", "correct", "incorrect", "missing", "empty", "stored", "encrypted", "hashed", "needed", "weak", "strong",
-        "safe", "secure", "reset", "changed", "rotated", "refreshed", "refused", "rejected", "shown", "hidden", "optional", "mandatory", "case-sensitive", "short",
-        "long", "simple", "different", "same", "only", "then", "that", "what", "where", "kept", "saved", "used", "sent", "passed", "made", "limited", "counted",
-        "about", "important", "private", "public", "available", "unknown", "forgotten", "known", "leaked", "compromised", "shared", "generated", "set", "being", "going",
-        "revoked", "under", "within", "from", "with", "ready", "good", "fine", "okay", "your", "mine", "ours", "their", "always", "never", "still", "just", "also", "access",
-        "continue", "enter", "login", "sign", "work", "protect", "unlock", "open", "make", "keep", "have", "something", "anything", "nothing", "everything", "victory", "success",
+        "required",
+        "wrong",
+        "expired",
+        "invalid",
+        "valid",
+        "correct",
+        "incorrect",
+        "missing",
+        "empty",
+        "stored",
+        "encrypted",
+        "hashed",
+        "needed",
+        "weak",
+        "strong",
+        "safe",
+        "secure",
+        "reset",
+        "changed",
+        "rotated",
+        "refreshed",
+        "refused",
+        "rejected",
+        "shown",
+        "hidden",
+        "optional",
+        "mandatory",
+        "case-sensitive",
+        "short",
+        "long",
+        "simple",
+        "different",
+        "same",
+        "only",
+        "then",
+        "that",
+        "what",
+        "where",
+        "kept",
+        "saved",
+        "used",
+        "sent",
+        "passed",
+        "made",
+        "limited",
+        "counted",
+        "about",
+        "important",
+        "private",
+        "public",
+        "available",
+        "unknown",
+        "forgotten",
+        "known",
+        "leaked",
+        "compromised",
+        "shared",
+        "generated",
+        "set",
+        "being",
+        "going",
+        "revoked",
+        "under",
+        "within",
+        "from",
+        "with",
+        "ready",
+        "good",
+        "fine",
+        "okay",
+        "your",
+        "mine",
+        "ours",
+        "their",
+        "always",
+        "never",
+        "still",
+        "just",
+        "also",
+        "access",
+        "continue",
+        "enter",
+        "login",
+        "sign",
+        "work",
+        "protect",
+        "unlock",
+        "open",
+        "make",
+        "keep",
+        "have",
+        "something",
+        "anything",
+        "nothing",
+        "everything",
+        "victory",
+        "success",
     ];
-    value.len() >= 4 && (has_digit || has_symbol || inner_case || value.is_ascii() && !PREDICATES.contains(&value.to_lowercase().as_str()) && value.len() >= 6 && !value.ends_with("ed"))
+    value.len() >= 4
+        && (has_digit
+            || has_symbol
+            || inner_case
+            || value.is_ascii()
+                && !PREDICATES.contains(&value.to_lowercase().as_str())
+                && value.len() >= 6
+                && !value.ends_with("ed"))
 }
 
 #[cfg(test)]
@@ -464,7 +731,11 @@ mod tests {
 
     #[test]
     fn c081_hidden_and_look_alike_characters_hide_nothing() {
-        for text in ["1\u{200b}3\u{200b}8\u{200b}1\u{200b}2\u{200b}3\u{200b}4\u{200b}5\u{200b}6\u{200b}7\u{200b}8", "１３８１２３４５６７８", "1️⃣38 1234 5678"] {
+        for text in [
+            "1\u{200b}3\u{200b}8\u{200b}1\u{200b}2\u{200b}3\u{200b}4\u{200b}5\u{200b}6\u{200b}7\u{200b}8",
+            "１３８１２３４５６７８",
+            "1️⃣38 1234 5678",
+        ] {
             assert_eq!(kinds(text), [SensitiveKind::Phone], "{text:?}");
         }
         assert_eq!(kinds("s\u{ad}k-pr\u{ad}oj-abcDEF123456ghi\u{ad}JKL789"), [SensitiveKind::Secret]);

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// Words that end in a full stop without ending a sentence, lower case.
 const ABBREVIATIONS: &[&str] = &[
-    "mr", "mrs", "ms", "dr", "prof", "sr", "jr", "st", "no", "vs", "etc", "e.g", "i.e", "eg", "ie", "inc", "ltd", "co",
-    "corp", "dept", "fig", "al", "approx", "tel", "ext", "a.m", "p.m", "u.s", "jan", "feb", "mar", "apr", "jun", "jul", "aug",
-    "sep", "sept", "oct", "nov", "dec", "mon", "tue", "wed", "thu", "fri",
+    "mr", "mrs", "ms", "dr", "prof", "sr", "jr", "st", "no", "vs", "etc", "e.g", "i.e", "eg", "ie", "inc", "ltd", "co", "corp",
+    "dept", "fig", "al", "approx", "tel", "ext", "a.m", "p.m", "u.s", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep",
+    "sept", "oct", "nov", "dec", "mon", "tue", "wed", "thu", "fri",
 ];
 
 /// Byte ranges of the sentences of a text, in order, not overlapping, without white space at their ends, never empty.

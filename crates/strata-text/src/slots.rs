@@ -263,7 +263,11 @@ mod tests {
     #[test]
     fn g6_a_passing_wish_on_a_preference_key_is_told() {
         let matcher = matcher();
-        for (text, key) in [("这次想吃辣的", "diet.spicy"), ("This time I'd like something spicy", "diet.spicy"), ("这次要靠窗的座位", "travel.seat")] {
+        for (text, key) in [
+            ("这次想吃辣的", "diet.spicy"),
+            ("This time I'd like something spicy", "diet.spicy"),
+            ("这次要靠窗的座位", "travel.seat"),
+        ] {
             let slot = matcher.match_slot(text).expect(text);
             assert!(slot.passing && slot.preference && slot.key.as_str() == key, "{text}: {slot:?}");
         }

@@ -53,7 +53,16 @@ mod tests {
     #[test]
     fn the_first_find_keeps_its_place() {
         let mut finds = Disjoint::new();
-        for (span, name) in [(5..9, "a"), (0..5, "b"), (8..12, "over the end"), (4..6, "over the start"), (6..7, "inside"), (0..20, "around"), (3..3, "empty"), (9..10, "c")] {
+        for (span, name) in [
+            (5..9, "a"),
+            (0..5, "b"),
+            (8..12, "over the end"),
+            (4..6, "over the start"),
+            (6..7, "inside"),
+            (0..20, "around"),
+            (3..3, "empty"),
+            (9..10, "c"),
+        ] {
             finds.add(span, name);
         }
         assert_eq!(finds.into_iter().collect::<Vec<_>>(), [(0..5, "b"), (5..9, "a"), (9..10, "c")]);

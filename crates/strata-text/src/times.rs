@@ -24,7 +24,8 @@ pub(crate) struct Time {
 type Reader = fn(&Captures<'_>) -> Option<String>;
 
 const MONTH: &str = "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?";
-const COUNT: &str = "a|an|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty|forty|sixty|ninety";
+const COUNT: &str =
+    "a|an|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty|forty|sixty|ninety";
 const UNIT: &str = "milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|min|hours?|hrs?|h|days?|weeks?|months?|years?|yrs?";
 const LONG_UNIT: &str = "milliseconds?|seconds?|minutes?|hours?|days?|weeks?|months?|years?";
 
@@ -35,21 +36,25 @@ static RULES: LazyLock<Vec<(Regex, Reader)>> = LazyLock::new(|| {
         // ISO instant: the date part, then the clock part is found by itself.
         (r"(?-u:\b)(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?-u:\b|T)".into(), |c| date(num(c, 1), num(c, 2), num(c, 3))),
         (format!(r"(\d{{4}}|[{HAN_DIGITS}]{{4}})年({zh})月({zh})[日号]?"), |c| date(num(c, 1), num(c, 2), num(c, 3))),
-        (format!(r"(\d{{4}}|[{HAN_DIGITS}]{{4}})年({zh})月份?"), |c| Some(format!("{:04}-{:02}", num(c, 1)?, month(num(c, 2)?)?))),
+        (format!(r"(\d{{4}}|[{HAN_DIGITS}]{{4}})年({zh})月份?"), |c| {
+            Some(format!("{:04}-{:02}", num(c, 1)?, month(num(c, 2)?)?))
+        }),
         (format!(r"({zh})月({zh})[日号]?"), |c| date(None, num(c, 1), num(c, 2))),
-        (
-            format!(r"(?i)(?-u:\b)({MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})(?-u:\b)"),
-            |c| date(num(c, 3), month_name(c.get(1)?.as_str()), num(c, 2)),
-        ),
-        (
-            format!(r"(?i)(?-u:\b)(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({MONTH})\.?,? (\d{{4}})(?-u:\b)"),
-            |c| date(num(c, 3), month_name(c.get(2)?.as_str()), num(c, 1)),
-        ),
+        (format!(r"(?i)(?-u:\b)({MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})(?-u:\b)"), |c| {
+            date(num(c, 3), month_name(c.get(1)?.as_str()), num(c, 2))
+        }),
+        (format!(r"(?i)(?-u:\b)(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({MONTH})\.?,? (\d{{4}})(?-u:\b)"), |c| {
+            date(num(c, 3), month_name(c.get(2)?.as_str()), num(c, 1))
+        }),
         (format!(r"(?i)(?-u:\b)({MONTH})\.? (\d{{4}})(?-u:\b)"), |c| {
             Some(format!("{:04}-{:02}", num(c, 2)?, month_name(c.get(1)?.as_str())?))
         }),
-        (format!(r"(?i)(?-u:\b)({MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?-u:\b)"), |c| date(None, month_name(c.get(1)?.as_str()), num(c, 2))),
-        (format!(r"(?i)(?-u:\b)(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({MONTH})(?-u:\b)"), |c| date(None, month_name(c.get(2)?.as_str()), num(c, 1))),
+        (format!(r"(?i)(?-u:\b)({MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?-u:\b)"), |c| {
+            date(None, month_name(c.get(1)?.as_str()), num(c, 2))
+        }),
+        (format!(r"(?i)(?-u:\b)(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({MONTH})(?-u:\b)"), |c| {
+            date(None, month_name(c.get(2)?.as_str()), num(c, 1))
+        }),
         (r"(\d{4})年".into(), |c| num(c, 1).map(|y| format!("{y:04}"))),
         // Times of day.
         (r"(?i)(?-u:\b)(\d{1,2})(?:[:.](\d{2}))?(?::(\d{2}))? ?(a|p)\.?m(?-u:\b)\.?".into(), |c| {
@@ -60,55 +65,106 @@ static RULES: LazyLock<Vec<(Regex, Reader)>> = LazyLock::new(|| {
             clock(by_period(&c[1], num(c, 2)?), num(c, 3), None)
         }),
         (r"(?-u:\b)([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?(?-u:\b)".into(), |c| clock(num(c, 1)?, num(c, 2), num(c, 3))),
-        (format!(r"(凌晨|早上|早晨|清晨|上午|中午|下午|傍晚|晚上|夜里|深夜|今晚|明晚)?({zh})[点點](钟|半|整|[一三]刻|(?:{zh})分?)?"), chinese_clock),
+        (
+            format!(
+                r"(凌晨|早上|早晨|清晨|上午|中午|下午|傍晚|晚上|夜里|深夜|今晚|明晚)?({zh})[点點](钟|半|整|[一三]刻|(?:{zh})分?)?"
+            ),
+            chinese_clock,
+        ),
         (r"(\d{1,2})时(\d{1,2})分".into(), |c| clock(num(c, 1)?, num(c, 2), None)),
-        (r"(?i)(?-u:\b)(noon|midnight)(?-u:\b)".into(), |c| Some(if c[1].eq_ignore_ascii_case("noon") { "12:00" } else { "00:00" }.into())),
+        (r"(?i)(?-u:\b)(noon|midnight)(?-u:\b)".into(), |c| {
+            Some(if c[1].eq_ignore_ascii_case("noon") { "12:00" } else { "00:00" }.into())
+        }),
         // Weekdays.
-        (r"(?i)(?-u:\b)(?:(this|next|last|every|on) )?(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?(?-u:\b)".into(), |c| {
-            Some(weekday(c.get(1).map_or("", |m| m.as_str()), weekday_name(&c[2])?))
-        }),
+        (
+            r"(?i)(?-u:\b)(?:(this|next|last|every|on) )?(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?(?-u:\b)"
+                .into(),
+            |c| Some(weekday(c.get(1).map_or("", |m| m.as_str()), weekday_name(&c[2])?)),
+        ),
         (r"(?-u:\b)(Mon|Tue|Tues|Wed|Thu|Thurs|Fri)(?-u:\b)".into(), |c| Some(weekday("", weekday_name(&c[1])?))),
-        (r"(下下个?|下个?|上上个?|上个?|本|这个?|每个?)?(?:周|星期|礼拜)([一二三四五六日天])".into(), |c| {
-            let day = match &c[2] { "日" | "天" => 7, d => parse_han(d)? };
-            Some(weekday(c.get(1).map_or("", |m| m.as_str()), day))
-        }),
+        (
+            r"(下下个?|下个?|上上个?|上个?|本|这个?|每个?)?(?:周|星期|礼拜)([一二三四五六日天])".into(),
+            |c| {
+                let day = match &c[2] {
+                    "日" | "天" => 7,
+                    d => parse_han(d)?,
+                };
+                Some(weekday(c.get(1).map_or("", |m| m.as_str()), day))
+            },
+        ),
         // Relative days and spans.
         (r"(?i)(?-u:\b)(the day after tomorrow|the day before yesterday|tomorrow|yesterday|today|tonight)(?-u:\b)".into(), |c| {
-            Some(format!("day {}", match c[1].to_lowercase().as_str() {
-                "the day after tomorrow" => "+2",
-                "the day before yesterday" => "-2",
-                "tomorrow" => "+1",
-                "yesterday" => "-1",
-                _ => "+0",
-            }))
+            Some(format!(
+                "day {}",
+                match c[1].to_lowercase().as_str() {
+                    "the day after tomorrow" => "+2",
+                    "the day before yesterday" => "-2",
+                    "tomorrow" => "+1",
+                    "yesterday" => "-1",
+                    _ => "+0",
+                }
+            ))
         }),
-        ("(大后天|大前天|后天|前天|明天|明日|明晚|明早|昨天|昨日|昨晚|今天|今日|今晚|今早)".into(), |c| {
-            Some(format!("day {}", match &c[1] {
-                "大后天" => "+3",
-                "大前天" => "-3",
-                "后天" => "+2",
-                "前天" => "-2",
-                "明天" | "明日" | "明晚" | "明早" => "+1",
-                "昨天" | "昨日" | "昨晚" => "-1",
-                _ => "+0",
-            }))
-        }),
+        (
+            "(大后天|大前天|后天|前天|明天|明日|明晚|明早|昨天|昨日|昨晚|今天|今日|今晚|今早)".into(),
+            |c| {
+                Some(format!(
+                    "day {}",
+                    match &c[1] {
+                        "大后天" => "+3",
+                        "大前天" => "-3",
+                        "后天" => "+2",
+                        "前天" => "-2",
+                        "明天" | "明日" | "明晚" | "明早" => "+1",
+                        "昨天" | "昨日" | "昨晚" => "-1",
+                        _ => "+0",
+                    }
+                ))
+            },
+        ),
         (r"(?i)(?-u:\b)(this|next|last) (week|weekend|month|quarter|year)(?-u:\b)".into(), |c| {
-            let step = match c[1].to_lowercase().as_str() { "next" => "+1", "last" => "-1", _ => "+0" };
+            let step = match c[1].to_lowercase().as_str() {
+                "next" => "+1",
+                "last" => "-1",
+                _ => "+0",
+            };
             Some(format!("{} {step}", c[2].to_lowercase()))
         }),
         ("(下|上|本|这)个?(周末|周|星期|礼拜|月|季度)".into(), |c| {
-            let step = match &c[1] { "下" => "+1", "上" => "-1", _ => "+0" };
-            let unit = match &c[2] { "周末" => "weekend", "月" => "month", "季度" => "quarter", _ => "week" };
+            let step = match &c[1] {
+                "下" => "+1",
+                "上" => "-1",
+                _ => "+0",
+            };
+            let unit = match &c[2] {
+                "周末" => "weekend",
+                "月" => "month",
+                "季度" => "quarter",
+                _ => "week",
+            };
             Some(format!("{unit} {step}"))
         }),
         ("(明年|去年|今年|后年|前年)".into(), |c| {
-            Some(format!("year {}", match &c[1] { "明年" => "+1", "去年" => "-1", "后年" => "+2", "前年" => "-2", _ => "+0" }))
+            Some(format!(
+                "year {}",
+                match &c[1] {
+                    "明年" => "+1",
+                    "去年" => "-1",
+                    "后年" => "+2",
+                    "前年" => "-2",
+                    _ => "+0",
+                }
+            ))
         }),
         // Durations.
         (format!(r"(?i)(?-u:\b)(\d+(?:\.\d+)?)[ -]?({UNIT})(?-u:\b)"), |c| Some(format!("{} {}", &c[1], unit(&c[2])?))),
-        (format!(r"(?i)(?-u:\b)(half an|{COUNT})[ -]({LONG_UNIT})(?-u:\b)"), |c| Some(format!("{} {}", english_count(&c[1])?, unit(&c[2])?))),
-        (format!(r"(\d+(?:\.\d+)?|[{HAN_DIGITS}]+|半) ?个?(毫秒|秒钟|秒|分钟|小时|钟头|工作日|天|周|星期|礼拜|月|年)(半)?"), chinese_duration),
+        (format!(r"(?i)(?-u:\b)(half an|{COUNT})[ -]({LONG_UNIT})(?-u:\b)"), |c| {
+            Some(format!("{} {}", english_count(&c[1])?, unit(&c[2])?))
+        }),
+        (
+            format!(r"(\d+(?:\.\d+)?|[{HAN_DIGITS}]+|半) ?个?(毫秒|秒钟|秒|分钟|小时|钟头|工作日|天|周|星期|礼拜|月|年)(半)?"),
+            chinese_duration,
+        ),
         (r"(\d{1,2})[日号](?:[^\p{Han}]|$|前|之前|后|以后|到|是|开|交|发|起|晚|早|上|下)".into(), |c| {
             num(c, 1).filter(|d| (1..=31).contains(d)).map(|d| format!("---{d:02}"))
         }),
@@ -124,7 +180,11 @@ pub(crate) fn times(text: &str) -> Vec<Time> {
             let Some(whole) = captures.get(0) else { continue };
             if let Some(normal) = reader(&captures) {
                 // Look-ahead is spelled as a trailing character, and is not part of the time.
-                let end = if normal.starts_with("---") { whole.start() + whole.as_str().find(['日', '号']).map_or(whole.len(), |i| i + 3) } else { whole.end() };
+                let end = if normal.starts_with("---") {
+                    whole.start() + whole.as_str().find(['日', '号']).map_or(whole.len(), |i| i + 3)
+                } else {
+                    whole.end()
+                };
                 let end = if text[whole.start()..end].ends_with('T') { end - 1 } else { end };
                 found.push(Time { span: whole.start()..end, normal });
             }
@@ -193,7 +253,11 @@ fn by_period(period: &str, hour: u64) -> u64 {
 fn chinese_clock(c: &Captures<'_>) -> Option<String> {
     let (period, rest) = (c.get(1).map(|m| m.as_str()), c.get(3).map(|m| m.as_str()));
     // "一点" is mostly "a little", "两点意见" is "two points": a bare one is a time only in digits or with a sign of it.
-    if period.is_none() && rest.is_none() && !c[2].bytes().all(|b| b.is_ascii_digit()) && matches!(&c[2], "一" | "两" | "二" | "三" | "几") {
+    if period.is_none()
+        && rest.is_none()
+        && !c[2].bytes().all(|b| b.is_ascii_digit())
+        && matches!(&c[2], "一" | "两" | "二" | "三" | "几")
+    {
         return None;
     }
     let hour = num(c, 2).filter(|h| *h <= 24)?;
@@ -302,7 +366,18 @@ mod tests {
 
     #[test]
     fn what_is_no_time() {
-        for text in ["有一点甜", "一点都不吃", "先说两点", "version 1.2.3", "room 25:99", "周全的计划", "天天开心", "5 items", "may be", "I will march"] {
+        for text in [
+            "有一点甜",
+            "一点都不吃",
+            "先说两点",
+            "version 1.2.3",
+            "room 25:99",
+            "周全的计划",
+            "天天开心",
+            "5 items",
+            "may be",
+            "I will march",
+        ] {
             assert!(first(text).is_none(), "{text}: {:?}", first(text));
         }
     }

@@ -86,9 +86,18 @@ mod tests {
     use super::*;
 
     const SAMPLES: &[&str] = &[
-        "", "a", "The user prefers to be contacted by email rather than by phone on weekdays.",
-        "用户不吃辣，对花生过敏，周末喜欢爬山。", "東京の予算", "배포 점검표", "Привет, мир", "مرحبا", "👨‍👩‍👧‍👦🇨🇳é",
-        "9007199254740993", "{\"a\": [1, 2, 3]}", "ＡＢＣ",
+        "",
+        "a",
+        "The user prefers to be contacted by email rather than by phone on weekdays.",
+        "用户不吃辣，对花生过敏，周末喜欢爬山。",
+        "東京の予算",
+        "배포 점검표",
+        "Привет, мир",
+        "مرحبا",
+        "👨‍👩‍👧‍👦🇨🇳é",
+        "9007199254740993",
+        "{\"a\": [1, 2, 3]}",
+        "ＡＢＣ",
     ];
 
     #[test]
@@ -117,7 +126,8 @@ mod tests {
 
     #[test]
     fn c080_cuts_hold_the_budget_and_tear_no_grapheme() {
-        for text in SAMPLES.iter().copied().chain(["第一句。第二句！ Third one. 第四句", "e\u{301}e\u{301}e\u{301}e\u{301}"]) {
+        for text in SAMPLES.iter().copied().chain(["第一句。第二句！ Third one. 第四句", "e\u{301}e\u{301}e\u{301}e\u{301}"])
+        {
             for budget in 0..40 {
                 let part = cut(text, budget);
                 assert!(count(part) <= budget, "{text} at {budget}");

@@ -96,13 +96,16 @@ static URL: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// A file path: absolute, home or drive, of two segments at least; "and/or" is none.
-static PATH: LazyLock<Regex> =
-    LazyLock::new(|| regex(r#"(?:^|[\s"'`(:=,]|\p{Han})(?<path>(?:~|\.{1,2})?/[\w.@-]+(?:/[\w.@-]+)+/?|[A-Za-z]:\\[\w.\\-]+|~/[\w.@-]+)"#));
+static PATH: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r#"(?:^|[\s"'`(:=,]|\p{Han})(?<path>(?:~|\.{1,2})?/[\w.@-]+(?:/[\w.@-]+)+/?|[A-Za-z]:\\[\w.\\-]+|~/[\w.@-]+)"#)
+});
 static CODE_SPAN: LazyLock<Regex> = LazyLock::new(|| regex(r"`([^`\n]{1,80})`"));
 /// A token that may be an id; [`is_id`] decides.
 static ID: LazyLock<Regex> = LazyLock::new(|| regex(r"#\d+|[A-Za-z0-9](?:[A-Za-z0-9]|[-_./:][A-Za-z0-9]){1,80}"));
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
-    regex(&format!(r"[-+]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[{HAN_DIGITS}]*[十百千万亿][{HAN_DIGITS}]+"))
+    regex(&format!(
+        r"[-+]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[{HAN_DIGITS}]*[十百千万亿][{HAN_DIGITS}]+"
+    ))
 });
 
 /// Letters and digits mixed, digits in groups (versions, addresses), or `snake_case`.
@@ -126,7 +129,11 @@ fn is_id(token: &str) -> bool {
 
 /// Ids compare without case; digit groups also without their separators.
 fn normal_id(id: &str) -> String {
-    if id.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b' ')) { id.replace(['-', ' '], "") } else { id.to_lowercase() }
+    if id.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b' ')) {
+        id.replace(['-', ' '], "")
+    } else {
+        id.to_lowercase()
+    }
 }
 
 // --- amounts ---------------------------------------------------------------------------------------------------------
@@ -220,7 +227,8 @@ static MONEY_BEFORE: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 static MONEY_AFTER: LazyLock<Vec<(Regex, &str)>> =
     LazyLock::new(|| CURRENCIES.iter().map(|(words, code)| (with_unit(words), *code)).collect());
 static PERCENT_OF: LazyLock<Regex> = LazyLock::new(|| regex(&format!(r"百分之({NUMERAL}|[{HAN_DIGITS}]+)")));
-static QUANTITIES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| UNITS.iter().map(|(words, unit)| (with_unit(words), *unit)).collect());
+static QUANTITIES: LazyLock<Vec<(Regex, &str)>> =
+    LazyLock::new(|| UNITS.iter().map(|(words, unit)| (with_unit(words), *unit)).collect());
 static SCALED: LazyLock<Regex> = LazyLock::new(|| {
     regex(&format!(r"(?i)({NUMERAL}) ?({})", closed("hundred|thousand|million|billion|百万|千万|十亿|百|千|万|亿")))
 });
@@ -282,14 +290,18 @@ const NOT_NAMES: &str = "I I'm I've I'll I'd A An The This That These Those It I
 static NOT_NAME: LazyLock<HashSet<&'static str>> = LazyLock::new(|| NOT_NAMES.split_whitespace().collect());
 
 /// A capitalised word or an acronym; apostrophes and hyphens inside.
-static CAPITALISED: LazyLock<Regex> = LazyLock::new(|| regex(r"\p{Lu}[\p{Latin}\d]*(?:['&-]\p{Lu}?[\p{Latin}\d]+)*|\p{Ll}+\p{Lu}[\p{Latin}\d]*"));
+static CAPITALISED: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"\p{Lu}[\p{Latin}\d]*(?:['&-]\p{Lu}?[\p{Latin}\d]+)*|\p{Ll}+\p{Lu}[\p{Latin}\d]*"));
 static TITLED: LazyLock<Regex> = LazyLock::new(|| regex("《([^》\n]{1,60})》"));
 /// What stands before a Chinese personal name.
 static HAN_NAME_CUE: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?:我叫|名叫|叫做|名字是|姓名[是:]|同事|老板|领导|经理|客户|老婆|老公|妻子|丈夫|儿子|女儿|朋友|室友|哥哥|姐姐|弟弟|妹妹|负责人是?|联系人是?|对接人是?)(?<name>\p{Han}{2,3})")
+    regex(
+        r"(?:我叫|名叫|叫做|名字是|姓名[是:]|同事|老板|领导|经理|客户|老婆|老公|妻子|丈夫|儿子|女儿|朋友|室友|哥哥|姐姐|弟弟|妹妹|负责人是?|联系人是?|对接人是?)(?<name>\p{Han}{2,3})",
+    )
 });
 /// What stands after one.
-static HAN_NAME_TITLE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?<name>\p{Han}{1,3}?)(?:先生|女士|小姐|老师|医生|经理|总监|教授|主任|律师|师傅)"));
+static HAN_NAME_TITLE: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?<name>\p{Han}{1,3}?)(?:先生|女士|小姐|老师|医生|经理|总监|教授|主任|律师|师傅)"));
 const SURNAMES: &str = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林高罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾夏韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤";
 
 fn names(text: &str, found: &mut Found) {
@@ -325,7 +337,9 @@ fn personal_name(run: &str, start: usize) -> Option<Range<usize>> {
     }
     // Two-character words of the dictionary that are no names ("高兴", "方便") are no names here.
     let two: String = letters[..2].iter().collect();
-    let common = |word: &str| jieba().has_word(word) && !matches!(jieba().tag(word, false).first().map(|t| t.tag), Some("nr" | "nrfg" | "nrt"));
+    let common = |word: &str| {
+        jieba().has_word(word) && !matches!(jieba().tag(word, false).first().map(|t| t.tag), Some("nr" | "nrfg" | "nrt"))
+    };
     if common(&two) || common(&name) {
         return None;
     }
@@ -339,7 +353,8 @@ fn latin_names(text: &str, sentence: Range<usize>, found: &mut Found) {
         .filter(|span| {
             let before = text[..span.start].chars().next_back();
             let after = text[span.end..].chars().next();
-            !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '@' | '\'')) && after.is_none_or(|c| c != '_')
+            !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '@' | '\''))
+                && after.is_none_or(|c| c != '_')
         })
         .collect();
     let mut i = 0;
@@ -354,7 +369,13 @@ fn latin_names(text: &str, sentence: Range<usize>, found: &mut Found) {
         }
         let opens = text[sentence.start..word.start].chars().all(|c| !c.is_alphanumeric());
         let is_first_word = opens && !is_name_word(&text[word.clone()]);
-        let first = if is_first_word || opens && is_plain(&text[word.clone()]) && !followed_by_name_verb(text, words[last].end) && last == i { i + 1 } else { i };
+        let first = if is_first_word
+            || opens && is_plain(&text[word.clone()]) && !followed_by_name_verb(text, words[last].end) && last == i
+        {
+            i + 1
+        } else {
+            i
+        };
         if first <= last && is_name_word(&text[words[first].clone()]) {
             let span = words[first].start..words[last].end;
             let name = text[span.clone()].trim_end_matches("'s");
@@ -377,19 +398,81 @@ fn is_plain(word: &str) -> bool {
 /// A word that opens a sentence is a name when a third person's verb follows, and the word is no plural or gerund.
 fn followed_by_name_verb(text: &str, at: usize) -> bool {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
-        regex(r"^(?:'s (?:\p{Ll}+)| (?:is|was|has|likes|loves|wants|works|lives|said|says|told|asked|prefers|needs|called|joined|left|manages|leads|owns|moved|married|will|and \p{Lu}))(?-u:\b)")
+        regex(
+            r"^(?:'s (?:\p{Ll}+)| (?:is|was|has|likes|loves|wants|works|lives|said|says|told|asked|prefers|needs|called|joined|left|manages|leads|owns|moved|married|will|and \p{Lu}))(?-u:\b)",
+        )
     });
     let word = text[..at].rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-    VERB.is_match(&text[at..]) && !word.ends_with("ing") && !word.ends_with("thing") && !word.ends_with("body") && !word.ends_with("one")
+    VERB.is_match(&text[at..])
+        && !word.ends_with("ing")
+        && !word.ends_with("thing")
+        && !word.ends_with("body")
+        && !word.ends_with("one")
         && !COMMON_OPENERS.contains(&word)
 }
 
 /// Common nouns that open sentences about things: "Lunch is at noon", "Coffee was cold".
 const COMMON_OPENERS: &[&str] = &[
-    "Lunch", "Dinner", "Breakfast", "Coffee", "Tea", "Food", "Work", "Time", "Money", "Weather", "Traffic", "Parking", "Access", "Budget", "Deadline",
-    "Timeout", "Language", "Email", "Phone", "Payment", "Shipping", "Delivery", "Rent", "Home", "Office", "School", "Service", "Support", "Sleep", "Music",
-    "Server", "Database", "Code", "Data", "Access", "Password", "Everything", "Nothing", "Someone", "Nobody", "Everyone", "Life", "Water", "Rice", "Spicy",
-    "Meat", "Fish", "Beef", "Pork", "Milk", "Production", "Staging", "Development", "Travel", "Privacy", "Security", "Health", "Sport", "English", "Default",
+    "Lunch",
+    "Dinner",
+    "Breakfast",
+    "Coffee",
+    "Tea",
+    "Food",
+    "Work",
+    "Time",
+    "Money",
+    "Weather",
+    "Traffic",
+    "Parking",
+    "Access",
+    "Budget",
+    "Deadline",
+    "Timeout",
+    "Language",
+    "Email",
+    "Phone",
+    "Payment",
+    "Shipping",
+    "Delivery",
+    "Rent",
+    "Home",
+    "Office",
+    "School",
+    "Service",
+    "Support",
+    "Sleep",
+    "Music",
+    "Server",
+    "Database",
+    "Code",
+    "Data",
+    "Access",
+    "Password",
+    "Everything",
+    "Nothing",
+    "Someone",
+    "Nobody",
+    "Everyone",
+    "Life",
+    "Water",
+    "Rice",
+    "Spicy",
+    "Meat",
+    "Fish",
+    "Beef",
+    "Pork",
+    "Milk",
+    "Production",
+    "Staging",
+    "Development",
+    "Travel",
+    "Privacy",
+    "Security",
+    "Health",
+    "Sport",
+    "English",
+    "Default",
 ];
 
 // --- collection ------------------------------------------------------------------------------------------------------
@@ -405,7 +488,13 @@ impl Found {
     fn into_values(self, cleaned: &Cleaned, original: &str) -> Vec<ProtectedValue> {
         self.0
             .into_original(cleaned)
-            .map(|(span, (kind, normal))| ProtectedValue { kind, text: original[span.clone()].to_owned(), normal, start: span.start, end: span.end })
+            .map(|(span, (kind, normal))| ProtectedValue {
+                kind,
+                text: original[span.clone()].to_owned(),
+                normal,
+                start: span.start,
+                end: span.end,
+            })
             .collect()
     }
 }
@@ -459,8 +548,22 @@ mod tests {
     #[test]
     fn s3_near_misses_have_no_value() {
         for text in [
-            "I like tea", "The user prefers short answers", "Please remember that", "一起去吃饭吧", "有一点甜", "Lunch was cold", "Prefers email over phone",
-            "一个朋友", "不吃辣", "我喜欢高兴的音乐", "and/or", "it's fine", "Don't call me", "特别方便", "Maybe later", "第一次",
+            "I like tea",
+            "The user prefers short answers",
+            "Please remember that",
+            "一起去吃饭吧",
+            "有一点甜",
+            "Lunch was cold",
+            "Prefers email over phone",
+            "一个朋友",
+            "不吃辣",
+            "我喜欢高兴的音乐",
+            "and/or",
+            "it's fine",
+            "Don't call me",
+            "特别方便",
+            "Maybe later",
+            "第一次",
         ] {
             assert!(of(text).is_empty(), "{text}: {:?}", of(text));
         }
@@ -468,7 +571,11 @@ mod tests {
 
     #[test]
     fn s3_spans_are_of_the_original_and_never_overlap() {
-        for text in ["金额：￥１，２００．５０，编号 ＣＣ\u{200b}－１０４２，下午２点半", "👨‍👩‍👧 paid $5 to Anna \u{202e}at 3pm", "مرحبا 2026-05-03 ok"] {
+        for text in [
+            "金额：￥１，２００．５０，编号 ＣＣ\u{200b}－１０４２，下午２点半",
+            "👨‍👩‍👧 paid $5 to Anna \u{202e}at 3pm",
+            "مرحبا 2026-05-03 ok",
+        ] {
             let values = protected_values(text);
             assert!(!values.is_empty(), "{text}");
             let mut end = 0;

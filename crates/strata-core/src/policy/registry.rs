@@ -351,9 +351,22 @@ mod tests {
     fn builtin_registry_is_valid_and_has_the_common_keys() {
         let registry = Registry::builtin();
         for key in [
-            "profile.name", "profile.city", "profile.employer", "profile.role", "profile.birthday", "reply.language",
-            "contact.channel", "diet.spicy", "diet.kosher", "allergy[]", "work.cost_centre", "work.hours",
-            "communication.address", "travel.seat", "project.heron.deadline", "person.lin.job_title",
+            "profile.name",
+            "profile.city",
+            "profile.employer",
+            "profile.role",
+            "profile.birthday",
+            "reply.language",
+            "contact.channel",
+            "diet.spicy",
+            "diet.kosher",
+            "allergy[]",
+            "work.cost_centre",
+            "work.hours",
+            "communication.address",
+            "travel.seat",
+            "project.heron.deadline",
+            "person.lin.job_title",
         ] {
             assert!(registry.spec(key).is_some(), "{key}");
         }
@@ -406,8 +419,9 @@ mod tests {
 
     #[test]
     fn a_deployment_extends_and_replaces() {
-        let registry = Registry::extended("[[key]]\npattern = \"profile.city\"\ntier = \"TEMPORARY\"\n[[key]]\npattern = \"hobby\"")
-            .expect("valid");
+        let registry =
+            Registry::extended("[[key]]\npattern = \"profile.city\"\ntier = \"TEMPORARY\"\n[[key]]\npattern = \"hobby\"")
+                .expect("valid");
         assert_eq!(registry.spec("profile.city").map(|s| s.tier), Some(Tier::Temporary));
         assert!(registry.spec("hobby").is_some() && registry.spec("diet.spicy").is_some());
     }

@@ -40,7 +40,12 @@ impl<E: Embedder> Cached<E> {
 
     fn key(&self, text: &str, purpose: Purpose) -> Key {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(self.inner.identity().name.as_bytes()).update(&[0]).update(purpose.name().as_bytes()).update(&[0]).update(text.as_bytes());
+        hasher
+            .update(self.inner.identity().name.as_bytes())
+            .update(&[0])
+            .update(purpose.name().as_bytes())
+            .update(&[0])
+            .update(text.as_bytes());
         *hasher.finalize().as_bytes()
     }
 }
@@ -101,8 +106,13 @@ mod tests {
 
     impl Fake {
         fn new(hold: bool) -> Self {
-            let identity =
-                EmbedderIdentity { name: "fake@1".into(), dimensions: 2, min_similarity: 0.0, duplicate_similarity: 1.0, conflict_similarity: 0.5 };
+            let identity = EmbedderIdentity {
+                name: "fake@1".into(),
+                dimensions: 2,
+                min_similarity: 0.0,
+                duplicate_similarity: 1.0,
+                conflict_similarity: 0.5,
+            };
             Self { identity, asked: Mutex::default(), entered: Notify::new(), hold: hold.then(Notify::new) }
         }
         fn asked(&self) -> Vec<String> {
@@ -129,7 +139,10 @@ mod tests {
     async fn answers_in_order_and_asks_once() {
         let cached = Cached::new(Fake::new(false));
         assert_eq!(cached.embed(&["a", "bb"], Purpose::Query).await.expect("vectors"), [[1.0, 0.0], [2.0, 0.0]]);
-        assert_eq!(cached.embed(&["bb", "ccc", "a"], Purpose::Query).await.expect("vectors"), [[2.0, 0.0], [3.0, 0.0], [1.0, 0.0]]);
+        assert_eq!(
+            cached.embed(&["bb", "ccc", "a"], Purpose::Query).await.expect("vectors"),
+            [[2.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
+        );
         assert_eq!(cached.inner.asked(), ["a", "bb", "ccc"]);
         // A query is not a document.
         cached.embed(&["a"], Purpose::Document).await.expect("vectors");

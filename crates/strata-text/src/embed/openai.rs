@@ -185,7 +185,11 @@ impl OpenAi {
         })?;
         let status = response.status();
         if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            let asked = response.headers().get(reqwest::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            let asked = response
+                .headers()
+                .get(reqwest::header::RETRY_AFTER)
+                .and_then(|v| v.to_str().ok()?.parse().ok())
+                .map(Duration::from_secs);
             return Err(Attempt::Passing(EmbedError::Unavailable(format!("status {}", status.as_u16())), asked));
         }
         let refused = |what: &str| Attempt::Final(EmbedError::Refused(what.to_owned()));
@@ -226,7 +230,10 @@ impl OpenAi {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "at most five bounded pauses inside a call that ends when its caller drops it; this crate stands below the runtime")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "at most five bounded pauses inside a call that ends when its caller drops it; this crate stands below the runtime"
+)]
 async fn wait(pause: Duration) {
     tokio::time::sleep(pause).await;
 }
@@ -248,7 +255,8 @@ impl Embedder for OpenAi {
             Purpose::Query => &self.config.query_prefix,
             Purpose::Document => &self.config.document_prefix,
         };
-        let inputs: Vec<String> = texts.iter().map(|text| format!("{prefix}{}", tokens::cut(text, self.config.max_tokens))).collect();
+        let inputs: Vec<String> =
+            texts.iter().map(|text| format!("{prefix}{}", tokens::cut(text, self.config.max_tokens))).collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for batch in inputs.chunks(self.config.batch) {
             vectors.extend(self.call(batch).await?);
@@ -309,7 +317,8 @@ mod tests {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             if let Some((head, body)) = text.split_once("\r\n\r\n") {
                 let head = head.to_lowercase();
-                let length: usize = head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |l| l.parse().expect("length"));
+                let length: usize =
+                    head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |l| l.parse().expect("length"));
                 if body.len() >= length {
                     return (head, serde_json::from_str(body).expect("json"));
                 }
@@ -325,7 +334,8 @@ mod tests {
     async fn vectors_come_in_order_at_unit_length_in_batches() {
         let (base, seen) = provider(vec![("200 OK", Value::Null)]).await;
         let key = Some(SecretString::from("k-123"));
-        let config = OpenAiConfig { api_key: key, batch: 2, query_prefix: "query: ".into(), send_dimensions: true, ..config(&base) };
+        let config =
+            OpenAiConfig { api_key: key, batch: 2, query_prefix: "query: ".into(), send_dimensions: true, ..config(&base) };
         let embedder = OpenAi::new(config).expect("config");
         assert!(!format!("{embedder:?}").contains("k-123"));
         let vectors = embedder.embed(&["a", "b", "不吃辣"], Purpose::Query).await.expect("vectors");
@@ -333,13 +343,21 @@ mod tests {
         let seen = seen.lock().expect("lock");
         assert_eq!(seen.len(), 2);
         assert!(seen[0].0.starts_with("post /v1/embeddings") && seen[0].0.contains("authorization: bearer k-123"));
-        assert_eq!(seen[0].1, json!({"model": "m1", "input": ["query: a", "query: b"], "encoding_format": "float", "dimensions": 2}));
+        assert_eq!(
+            seen[0].1,
+            json!({"model": "m1", "input": ["query: a", "query: b"], "encoding_format": "float", "dimensions": 2})
+        );
         assert_eq!(seen[1].1["input"], json!(["query: 不吃辣"]));
     }
 
     #[tokio::test]
     async fn passing_failures_are_tried_again_and_then_reported() {
-        let (base, seen) = provider(vec![("429 Too Many Requests\r\nretry-after: 0", json!({})), ("503 Service Unavailable", json!({})), ("200 OK", Value::Null)]).await;
+        let (base, seen) = provider(vec![
+            ("429 Too Many Requests\r\nretry-after: 0", json!({})),
+            ("503 Service Unavailable", json!({})),
+            ("200 OK", Value::Null),
+        ])
+        .await;
         let embedder = OpenAi::new(config(&base)).expect("config");
         assert_eq!(embedder.embed(&["a"], Purpose::Document).await.expect("third try").len(), 1);
         assert_eq!(seen.lock().expect("lock").len(), 3);

@@ -236,7 +236,10 @@ fn relu(values: &mut [f32]) {
 }
 
 /// `a` (rows × inner) times `b` (inner × columns), both row by row.
-#[expect(unsafe_code, reason = "the matrix product is a C-style function over pointers; the bounds it reads and writes are asserted right above it")]
+#[expect(
+    unsafe_code,
+    reason = "the matrix product is a C-style function over pointers; the bounds it reads and writes are asserted right above it"
+)]
 fn product(a: &[f32], b: &[f32], rows: usize, inner: usize, columns: usize) -> Vec<f32> {
     let mut out = vec![0.0; rows * columns];
     assert!(a.len() == rows * inner && b.len() == inner * columns, "matrices have the shapes they were checked for");
@@ -244,7 +247,22 @@ fn product(a: &[f32], b: &[f32], rows: usize, inner: usize, columns: usize) -> V
     // SAFETY: with unit column stride and the strides below, the function reads rows*inner floats of `a` and inner*columns
     // of `b`, and writes rows*columns of `out`: the lengths asserted and allocated above. `out` overlaps neither.
     unsafe {
-        matrixmultiply::sgemm(rows, inner, columns, 1.0, a.as_ptr(), inner_stride, 1, b.as_ptr(), column_stride, 1, 0.0, out.as_mut_ptr(), column_stride, 1);
+        matrixmultiply::sgemm(
+            rows,
+            inner,
+            columns,
+            1.0,
+            a.as_ptr(),
+            inner_stride,
+            1,
+            b.as_ptr(),
+            column_stride,
+            1,
+            0.0,
+            out.as_mut_ptr(),
+            column_stride,
+            1,
+        );
     }
     out
 }

@@ -36,7 +36,8 @@ impl Arrays {
         let mut arrays = HashMap::new();
         for index in 0..archive.len() {
             let file = archive.by_index(index).map_err(|_| bad("archive", "has a damaged entry"))?;
-            let name = file.name().map_err(|_| bad("archive", "has an entry without a name"))?.trim_end_matches(".npy").to_owned();
+            let name =
+                file.name().map_err(|_| bad("archive", "has an entry without a name"))?.trim_end_matches(".npy").to_owned();
             let mut content = Vec::with_capacity(usize::try_from(file.size().min(MAX_ARRAY_BYTES)).unwrap_or(0));
             file.take(MAX_ARRAY_BYTES + 1).read_to_end(&mut content).map_err(|_| bad(&name, "does not unpack"))?;
             if content.len() as u64 > MAX_ARRAY_BYTES {
@@ -90,7 +91,9 @@ fn parse(name: &str, mut content: Vec<u8>) -> Result<Array, EmbedError> {
     let shape = header
         .split_once("'shape': (")
         .and_then(|(_, rest)| rest.split_once(')'))
-        .map(|(shape, _)| shape.split(',').map(str::trim).filter(|d| !d.is_empty()).map(str::parse).collect::<Result<Vec<usize>, _>>())
+        .map(|(shape, _)| {
+            shape.split(',').map(str::trim).filter(|d| !d.is_empty()).map(str::parse).collect::<Result<Vec<usize>, _>>()
+        })
         .and_then(Result::ok)
         .ok_or_else(damaged)?;
     let data = content.split_off(from + length);
