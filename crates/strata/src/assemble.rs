@@ -11,6 +11,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use strata_api::page::PageTokens;
 use strata_core::{
     Fault,
     policy::{authz::Layer, registry::Registry},
@@ -28,12 +29,16 @@ use strata_runtime::{
     sqlite::{Database, Location, Migration, SqliteSettings},
     stack::{self, StackDeps},
 };
-use strata_session::{SessionDeps, SessionRole, StoreConfig};
+use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
 use strata_text::embed::{Builtin, Cached, Embedder, OpenAi, OpenAiConfig};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::service::Routes;
 
+/// Between two looks at a store that a service waits for.
+const READINESS_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at a store that answered last time.
+const READINESS_WATCH: Duration = Duration::from_secs(2);
 /// Of the grace period, the part that listeners may take to drain; the rest is for the stores.
 const DRAIN_SHARE: f64 = 0.6;
 
@@ -43,8 +48,8 @@ pub struct Running {
     public: Option<SocketAddr>,
     internal: Option<SocketAddr>,
     listeners: Vec<JoinHandle<Result<(), Fault>>>,
-    working: Option<WorkingRole>,
-    session: Option<SessionRole>,
+    working: Option<Arc<WorkingRole>>,
+    session: Option<Arc<SessionRole>>,
     longterm: Option<Arc<LongtermRole>>,
     router: Option<Arc<RouterRole>>,
     grace: Duration,
@@ -108,26 +113,37 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let working = if config.runs(Layer::Working) {
         let checkpoint = match &redis {
             Some(pool) => CheckpointConfig::Redis(pool.clone()),
-            None => CheckpointConfig::Embedded(database(&config, "working", strata_working::MIGRATIONS, &lifecycle).await?),
+            None => CheckpointConfig::Embedded(database(&config, "working", strata_working::checkpoint::embedded::MIGRATIONS, &lifecycle).await?),
         };
         let deps = WorkingDeps { ports: ports.clone(), settings: Arc::clone(&settings), checkpoint };
-        Some(WorkingRole::build(deps).await.map_err(fault)?)
+        let role = Arc::new(WorkingRole::build(deps).await.map_err(fault)?);
+        let watched = Arc::clone(&role);
+        follow(&lifecycle, WORKING, "boards", move || std::future::ready(watched.status().serving));
+        Some(role)
     } else {
         None
     };
     let session = if config.runs(Layer::Session) {
         let store = match &redis {
-            Some(pool) => StoreConfig::Redis(pool.clone()),
-            None => StoreConfig::Embedded(database(&config, "session", strata_session::MIGRATIONS, &lifecycle).await?),
+            Some(pool) => SessionStoreConfig::Redis(pool.clone()),
+            None => SessionStoreConfig::Embedded(
+                database(&config, "session", strata_session::store::embedded::MIGRATIONS, &lifecycle).await?,
+            ),
         };
         let deps = SessionDeps {
             ports: ports.clone(),
             settings: Arc::clone(&settings),
             store,
             embedder: embedder.clone(),
-            secret: secret.clone(),
+            page_tokens: PageTokens::new(&secret),
         };
-        Some(SessionRole::build(deps).await.map_err(fault)?)
+        let role = Arc::new(SessionRole::build(deps).await.map_err(fault)?);
+        let watched = Arc::clone(&role);
+        follow(&lifecycle, SESSION, "session store", move || {
+            let watched = Arc::clone(&watched);
+            async move { watched.status().await.serving }
+        });
+        Some(role)
     } else {
         None
     };
@@ -163,8 +179,8 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let mut internal = None;
     if let Some(address) = config.server.internal_listen {
         let layers = [
-            working.as_ref().map(WorkingRole::routes),
-            session.as_ref().map(SessionRole::routes),
+            working.as_ref().map(|role| role.routes()),
+            session.as_ref().map(|role| role.routes()),
             longterm.as_ref().map(|role| role.routes()),
         ];
         // Each brings its own answer for unknown paths; one router can have but one.
@@ -188,8 +204,8 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             Ok(signer.sign(channel))
         };
         let channels = LayerChannels {
-            working: reach(Layer::Working, working.as_ref().map(WorkingRole::routes), &config.peers.working)?,
-            session: reach(Layer::Session, session.as_ref().map(SessionRole::routes), &config.peers.session)?,
+            working: reach(Layer::Working, working.as_ref().map(|role| role.routes()), &config.peers.working)?,
+            session: reach(Layer::Session, session.as_ref().map(|role| role.routes()), &config.peers.session)?,
             longterm: reach(Layer::Longterm, longterm.as_ref().map(|role| role.routes()), &config.peers.longterm)?,
         };
         let ledger = match &redis {
@@ -260,7 +276,17 @@ impl Running {
         if let Some(address) = self.internal {
             tracing::info!(%address, "the layers serve signed calls");
         }
-        tracing::info!("ready");
+    }
+
+    /// Returns when every service of this process serves, and says so; also returns when the process is told to stop first.
+    pub async fn ready(&self) {
+        let token = self.lifecycle.tasks.token();
+        while !self.lifecycle.health.is_ready() && !token.is_cancelled() {
+            strata_runtime::ports::pause(Duration::from_millis(5)).await;
+        }
+        if !token.is_cancelled() {
+            tracing::info!("ready");
+        }
     }
 
     /// Returns when the process is to stop.
@@ -300,16 +326,48 @@ impl Running {
     }
 }
 
+const WORKING: &str = "strata.working.v1.WorkingMemoryService";
+const SESSION: &str = "strata.session.v1.SessionMemoryService";
+const LONGTERM: &str = "strata.longterm.v1.LongTermMemoryService";
+
+/// Holds a service back while what it waits for is not there, at the start and later.
+fn follow<F, Ready>(lifecycle: &Lifecycle, service: &'static str, name: &'static str, ready: F)
+where
+    F: Fn() -> Ready + Send + 'static,
+    Ready: Future<Output = bool> + Send,
+{
+    let (health, token) = (lifecycle.health.clone(), lifecycle.tasks.token().clone());
+    let mut latch = Some(health.latch(service, name));
+    lifecycle.tasks.spawn("readiness", async move {
+        loop {
+            let pause = if ready().await {
+                latch = None;
+                READINESS_WATCH
+            } else {
+                if latch.is_none() {
+                    tracing::warn!(service, waits_for = name, "not serving");
+                    latch = Some(health.latch(service, name));
+                }
+                READINESS_PAUSE
+            };
+            tokio::select! {
+                () = token.cancelled() => return,
+                () = strata_runtime::ports::pause(pause) => {}
+            }
+        }
+    });
+}
+
 /// Full names of the services this process answers for, for their health.
 fn services(config: &Config) -> Vec<&'static str> {
     let mut services = Vec::new();
-    for (role, names) in [
-        (Layer::Working, &["strata.working.v1.WorkingMemoryService"][..]),
-        (Layer::Session, &["strata.session.v1.SessionMemoryService"]),
-        (Layer::Longterm, &["strata.longterm.v1.LongTermMemoryService"]),
+    for (role, name) in [
+        (Layer::Working, WORKING),
+        (Layer::Session, SESSION),
+        (Layer::Longterm, LONGTERM),
     ] {
         if config.runs(role) || config.runs(Layer::Router) {
-            services.extend(names);
+            services.push(name);
         }
     }
     if config.runs(Layer::Router) {

@@ -56,7 +56,8 @@ async fn serve(args: ServeArgs) -> Result<ExitCode> {
     let _telemetry = strata_runtime::telemetry::init(&config.telemetry()).map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
     let server = assemble::start(config, args.source.config.as_deref()).await?;
     server.announce();
-    server.wait_for_signal().await?;
+    let (stop, ()) = tokio::join!(server.wait_for_signal(), server.ready());
+    stop?;
     let clean = server.stop().await;
     if !clean {
         tracing::warn!(grace_seconds = grace.as_secs(), "not everything ended within the grace period");

@@ -36,6 +36,7 @@ pub async fn run(args: ReplayArgs) -> Result<bool> {
         None => {
             let (config, scratch) = embedded_config(&args)?;
             let server = assemble::start(config, None).await.context("the embedded server does not start")?;
+            server.ready().await;
             let url = format!("http://{}", server.public_address().context("the embedded server has no public address")?);
             let channel = channel::connect(&channel::EndpointConfig::new(url)).map_err(anyhow::Error::new)?;
             embedded = Some((server, scratch));
