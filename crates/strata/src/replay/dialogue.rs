@@ -47,6 +47,14 @@ pub struct Turn {
     pub time: Option<String>,
     /// Text.
     pub text: String,
+    /// Whether what the user says here is offered to long-term memory. False where the agent takes it as an order, such as to
+    /// forget something, and makes the call itself.
+    #[serde(default = "yes")]
+    pub offer: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// An RPC of the agent. `user_id` and `request_id` are filled in by the replay; `${name}` in a string stands for a value

@@ -87,7 +87,7 @@ impl Player<'_> {
         let seq = answer.pointer("/seqs/0").and_then(Value::as_u64).unwrap_or_default();
         self.turns.insert((session.clone(), seq), turn.id.clone());
         self.report.turn(turn, &session, seq, answer.get("compressed") == Some(&Value::Bool(true)));
-        if turn.role == "user" {
+        if turn.role == "user" && turn.offer {
             for (index, sentence) in strata_text::sentences(&turn.text).into_iter().enumerate() {
                 self.offer(&session, seq, sentence.trim(), index).await?;
             }
