@@ -57,11 +57,9 @@ enum Part<T> {
 async fn within<T>(limit: Duration, asked: impl Future<Output = Result<Response<T>, Status>>) -> Part<T> {
     match tokio::time::timeout(limit, asked).await.map(answer) {
         Ok(Ok(got)) => Part::Here(got),
-        Ok(Err(fault)) => match fault.reason {
-            Reason::NotFound => Part::Absent("not found"),
-            Reason::TaskEnded | Reason::SessionEnded => Part::Absent("has ended"),
-            reason => Part::Failed(reason.name()),
-        },
+        Ok(Err(fault)) if fault.reason == Reason::NotFound => Part::Absent("not found"),
+        Ok(Err(fault)) if matches!(fault.reason, Reason::TaskEnded | Reason::SessionEnded) => Part::Absent("has ended"),
+        Ok(Err(fault)) => Part::Failed(fault.reason.name()),
         Err(_) => Part::Failed(Reason::DeadlineExceeded.name()),
     }
 }
@@ -70,7 +68,9 @@ fn state_of<T>(layer: Layer, part: &Part<T>) -> LayerStatus {
     match part {
         Part::Here(_) => convert::layer_status(layer, LayerState::Ok, ""),
         Part::Absent(what) => convert::layer_status(layer, LayerState::Ok, *what),
-        Part::Failed(reason) => convert::layer_status(layer, LayerState::Unavailable, format!("{}: unavailable ({reason})", layer.name())),
+        Part::Failed(reason) => {
+            convert::layer_status(layer, LayerState::Unavailable, format!("{}: unavailable ({reason})", layer.name()))
+        }
     }
 }
 
@@ -97,7 +97,11 @@ impl Core {
     ///
     /// # Errors
     /// `INVALID_FIELD` when a field is malformed, or input or system do not fit into the window.
-    pub(crate) async fn assemble(&self, call: &Call, request: pb::AssembleContextRequest) -> Result<pb::AssembleContextResponse, Fault> {
+    pub(crate) async fn assemble(
+        &self,
+        call: &Call,
+        request: pb::AssembleContextRequest,
+    ) -> Result<pb::AssembleContextResponse, Fault> {
         let settings = self.settings.load().context.clone();
         let window = convert::window(request.window_tokens)?;
         let query = if request.query.trim().is_empty() { &request.input } else { &request.query };
@@ -160,7 +164,13 @@ impl Core {
         })
     }
 
-    async fn read_session(&self, call: &Call, session_id: &str, tokens: u32, limit: Duration) -> Option<Part<session::GetWindowResponse>> {
+    async fn read_session(
+        &self,
+        call: &Call,
+        session_id: &str,
+        tokens: u32,
+        limit: Duration,
+    ) -> Option<Part<session::GetWindowResponse>> {
         if session_id.is_empty() {
             return None;
         }
@@ -176,24 +186,52 @@ impl Core {
         Some(within(limit, client.get_window(signed(request, reading(&call.principal, &call.owner)))).await)
     }
 
-    async fn read_longterm(&self, call: &Call, query: &str, settings: &ContextSettings, limit: Duration) -> (Longterm, LayerStatus) {
+    async fn read_longterm(
+        &self,
+        call: &Call,
+        query: &str,
+        settings: &ContextSettings,
+        limit: Duration,
+    ) -> (Longterm, LayerStatus) {
         if call.passage == Passage::Empty {
-            return (Longterm::default(), convert::layer_status(Layer::Longterm, LayerState::Off, "LAYER_RECALL_OFF: recall is switched off"));
+            return (
+                Longterm::default(),
+                convert::layer_status(Layer::Longterm, LayerState::Off, "LAYER_RECALL_OFF: recall is switched off"),
+            );
         }
         let query = strata_text::tokens::cut_chars(query.trim(), QUERY_CHARS).to_owned();
         let most = i32::try_from(settings.max_items).unwrap_or(i32::MAX);
-        let resident_keys: Vec<String> =
-            self.registry.keys().iter().filter(|spec| spec.resident && !spec.is_family()).map(|spec| spec.pattern.clone()).take(RESIDENT_KEYS).collect();
+        let resident_keys: Vec<String> = self
+            .registry
+            .keys()
+            .iter()
+            .filter(|spec| spec.resident && !spec.is_family())
+            .map(|spec| spec.pattern.clone())
+            .take(RESIDENT_KEYS)
+            .collect();
         let (k, keys) = match context::intent(&query) {
             // The session has it first; memory adds what it must.
             Intent::Continue => (most.div_euclid(2).max(1), Vec::new()),
             Intent::Profile => (most, resident_keys.clone()),
-            Intent::Hybrid => (most, self.slots.match_slot(&query).map(|slot| slot.key.as_str().to_owned()).into_iter().collect()),
+            Intent::Hybrid => {
+                (most, self.slots.match_slot(&query).map(|slot| slot.key.as_str().to_owned()).into_iter().collect())
+            }
         };
-        let ask = |k, query: String, keys: Vec<String>| longterm::RecallRequest { user_id: user(call), agent_id: agent(call), query, keys, k, ..Default::default() };
+        let ask = |k, query: String, keys: Vec<String>| longterm::RecallRequest {
+            user_id: user(call),
+            agent_id: agent(call),
+            query,
+            keys,
+            k,
+            ..Default::default()
+        };
         let identity = || reading(&call.principal, &call.owner);
-        let (mut first, mut second, mut third, mut fourth) =
-            (self.layers.longterm.clone(), self.layers.longterm.clone(), self.layers.longterm.clone(), self.layers.longterm.clone());
+        let (mut first, mut second, mut third, mut fourth) = (
+            self.layers.longterm.clone(),
+            self.layers.longterm.clone(),
+            self.layers.longterm.clone(),
+            self.layers.longterm.clone(),
+        );
         let constraints = longterm::ListMemoriesRequest {
             user_id: user(call),
             agent_id: agent(call),
@@ -241,7 +279,11 @@ impl Core {
         }
         if let Part::Here(found) = recalled {
             if found.degraded || partly {
-                status = convert::layer_status(Layer::Longterm, LayerState::Degraded, if partly { "some of it did not answer" } else { "keyword recall only" });
+                status = convert::layer_status(
+                    Layer::Longterm,
+                    LayerState::Degraded,
+                    if partly { "some of it did not answer" } else { "keyword recall only" },
+                );
             }
             memory.recalled = found.items;
             memory.recall_id = found.recall_id;
@@ -259,7 +301,12 @@ impl Core {
         records
             .filter_map(|record| {
                 let fact = board.get(self.registry.resolve_alias(&record.key))?;
-                let inner = Reading { level: Level::Task, time: time_of(fact.verified_at.as_ref())?, overlay: fact.overlay, from_user: false };
+                let inner = Reading {
+                    level: Level::Task,
+                    time: time_of(fact.verified_at.as_ref())?,
+                    overlay: fact.overlay,
+                    from_user: false,
+                };
                 let level = if record.agent_id.is_empty() { Level::User } else { Level::Agent };
                 let source = longterm::Source::try_from(record.source).unwrap_or_default();
                 let from_user = matches!(
@@ -291,7 +338,14 @@ fn board_items(task: &working::Task, shadowed: &BTreeSet<String>, left_out: &mut
         id,
         layer: Layer::Working.name(),
         block: Block::Board,
-        label: Label { kind: kind.to_owned(), scope: Level::Task.name().to_owned(), source: source.to_owned(), time, confidence: None, notes },
+        label: Label {
+            kind: kind.to_owned(),
+            scope: Level::Task.name().to_owned(),
+            source: source.to_owned(),
+            time,
+            confidence: None,
+            notes,
+        },
         score: 0.0,
         text: vec![text],
     };
@@ -352,7 +406,12 @@ fn turn_item(turn: &session::Turn, block: Block, notes: Vec<String>) -> Item {
     }
 }
 
-fn session_material(window: &session::GetWindowResponse, input: &str, material: &mut Material, left_out: &mut Vec<(String, Finding)>) {
+fn session_material(
+    window: &session::GetWindowResponse,
+    input: &str,
+    material: &mut Material,
+    left_out: &mut Vec<(String, Finding)>,
+) {
     for summary in &window.summaries {
         material.summaries.push(Item {
             id: format!("summary:{}-{}", summary.from_seq, summary.to_seq),
@@ -378,7 +437,8 @@ fn session_material(window: &session::GetWindowResponse, input: &str, material: 
         material.anchors.push(turn_item(turn, Block::Summary, reason.map(|reason| reason.rule.clone()).into_iter().collect()));
     }
     // The current words are shown as the input, not a second time as the turn they were stored as.
-    let current = window.turns.last().filter(|turn| turn.role == i32::from(session::Role::User) && turn.text == input).map(|turn| turn.seq);
+    let current =
+        window.turns.last().filter(|turn| turn.role == i32::from(session::Role::User) && turn.text == input).map(|turn| turn.seq);
     for turn in window.turns.iter().filter(|turn| Some(turn.seq) != current) {
         let item = turn_item(turn, Block::Turns, Vec::new());
         // A result joins the unit of its call (rule S6).
@@ -392,14 +452,21 @@ fn session_material(window: &session::GetWindowResponse, input: &str, material: 
         left_out.push((format!("turn:{seq}"), Finding::new("S11", "POINTER", "anchors take at most their share of the history")));
     }
     if window.turns_left_out > 0 {
-        left_out.push(("turns".to_owned(), Finding::new("C3", "WINDOW", format!("{} older turns; read them by number", window.turns_left_out))));
+        left_out.push((
+            "turns".to_owned(),
+            Finding::new("C3", "WINDOW", format!("{} older turns; read them by number", window.turns_left_out)),
+        ));
     }
 }
 
 fn memory_item(memory: &longterm::Memory, score: f64, labels: &[String]) -> Item {
     let kind = longterm::Kind::try_from(memory.kind).unwrap_or_default();
     let source = longterm::Source::try_from(memory.source).unwrap_or_default();
-    let scope = if memory.agent_id.is_empty() { Level::User.name().to_owned() } else { format!("{} {}", Level::Agent.name(), memory.agent_id) };
+    let scope = if memory.agent_id.is_empty() {
+        Level::User.name().to_owned()
+    } else {
+        format!("{} {}", Level::Agent.name(), memory.agent_id)
+    };
     let mut notes = labels.to_vec();
     if memory.tier == i32::from(longterm::Tier::Temporary) {
         notes.push("TEMPORARY".to_owned());
@@ -422,7 +489,12 @@ fn memory_item(memory: &longterm::Memory, score: f64, labels: &[String]) -> Item
 }
 
 /// Residents are constraints, identity, and whatever recalled is protected (rule C9); the rest is recalled, best first.
-fn memory_material(memory: &Longterm, shadowed: &BTreeSet<String>, material: &mut Material, left_out: &mut Vec<(String, Finding)>) {
+fn memory_material(
+    memory: &Longterm,
+    shadowed: &BTreeSet<String>,
+    material: &mut Material,
+    left_out: &mut Vec<(String, Finding)>,
+) {
     let mut residents: Vec<&longterm::Memory> = memory.residents.iter().collect();
     // Importance first, then a total order, so that the same records give the same bytes (rule C7).
     residents.sort_by(|a, b| (b.protected, b.importance, &a.memory_id).cmp(&(a.protected, a.importance, &b.memory_id)));

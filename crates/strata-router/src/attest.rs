@@ -14,9 +14,17 @@ use strata_runtime::context::CallContext;
 const LOOKUP: Duration = Duration::from_millis(1_000);
 
 /// Looks the quote up. `explicit_order` is the caller's knowledge: Remember on the user's request.
-pub(crate) async fn attest(layers: &Layers, principal: &Principal, owner: &Owner, statement: &longterm::Statement, explicit_order: bool) -> Attestation {
+pub(crate) async fn attest(
+    layers: &Layers,
+    principal: &Principal,
+    owner: &Owner,
+    statement: &longterm::Statement,
+    explicit_order: bool,
+) -> Attestation {
     let mut attestation = Attestation { explicit_order, ..Attestation::default() };
-    let Some(longterm::source_ref::Kind::Turn(turn)) = statement.source_ref.as_ref().and_then(|reference| reference.kind.as_ref()) else {
+    let Some(longterm::source_ref::Kind::Turn(turn)) =
+        statement.source_ref.as_ref().and_then(|reference| reference.kind.as_ref())
+    else {
         return attestation;
     };
     let request = session::GetTurnsRequest {
@@ -35,7 +43,11 @@ pub(crate) async fn attest(layers: &Layers, principal: &Principal, owner: &Owner
             Some(found) => {
                 attestation.turn_time = found.time;
                 attestation.user_turn = found.role == i32::from(session::Role::User);
-                if attestation.user_turn && stands_in(&statement.source_quote, &found.text) { QuoteState::Verified } else { QuoteState::NotFound }
+                if attestation.user_turn && stands_in(&statement.source_quote, &found.text) {
+                    QuoteState::Verified
+                } else {
+                    QuoteState::NotFound
+                }
             }
             None => QuoteState::NotFound,
         },
@@ -68,7 +80,9 @@ pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
         let inside_word = |a: Option<char>, b: Option<char>| {
             a.zip(b).is_some_and(|(a, b)| a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric())
         };
-        if inside_word(before.chars().next_back(), quote.chars().next()) || inside_word(quote.chars().next_back(), turn[at + quote.len()..].chars().next()) {
+        if inside_word(before.chars().next_back(), quote.chars().next())
+            || inside_word(quote.chars().next_back(), turn[at + quote.len()..].chars().next())
+        {
             return false;
         }
         let whole = strata_text::features(&turn[clause..at + quote.len()]);

@@ -114,7 +114,11 @@ impl Core {
         let identity = reading(&call.principal, &call.owner);
         signed(
             body,
-            if call.method.writes() { identity.writing(level_of(call.method.layer, &call.owner), self.fresh_epoch()) } else { identity },
+            if call.method.writes() {
+                identity.writing(level_of(call.method.layer, &call.owner), self.fresh_epoch())
+            } else {
+                identity
+            },
         )
     }
 

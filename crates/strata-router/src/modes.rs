@@ -106,7 +106,9 @@ pub fn check(modes: &Modes, method: &Method) -> Result<Passage, Fault> {
         // Bypass is a switch of long-term memory; a board or a session goes on unless its own mode says otherwise.
         Access::Write if mode == Mode::WriteOff => refused(Reason::LayerWriteOff, "writes"),
         Access::Promote if mode.write_off() => Ok(Passage::Defer),
-        Access::Recall | Access::Read | Access::Write | Access::Promote | Access::Release | Access::Internal => Ok(Passage::Serve),
+        Access::Recall | Access::Read | Access::Write | Access::Promote | Access::Release | Access::Internal => {
+            Ok(Passage::Serve)
+        }
     }
 }
 

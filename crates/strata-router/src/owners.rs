@@ -79,7 +79,8 @@ impl Owners {
         for _ in 0..ATTEMPTS {
             let now = self.clock.now();
             let stored = self.ledger.read(user, &fields, now).await?;
-            let states = stored.iter().take(keys.len()).map(|text| decode(text.as_ref())).collect::<Result<Vec<KeyState>, Fault>>()?;
+            let states =
+                stored.iter().take(keys.len()).map(|text| decode(text.as_ref())).collect::<Result<Vec<KeyState>, Fault>>()?;
             let scope_keys = if scope.is_some() { decode(stored.last().and_then(Option::as_ref))? } else { BTreeSet::new() };
             let mut view = View { states, scope: scope_keys };
             let answer = step(&mut view, now)?;
@@ -212,7 +213,15 @@ impl Owners {
     ///
     /// # Errors
     /// `FACT_SEALED` by another promotion; `STORE_UNAVAILABLE`.
-    pub(crate) async fn seal(&self, owner: &Owner, chain: &Chain, key: &str, promotion_id: &str, floor: u64, until: Timestamp) -> Result<u64, Fault> {
+    pub(crate) async fn seal(
+        &self,
+        owner: &Owner,
+        chain: &Chain,
+        key: &str,
+        promotion_id: &str,
+        floor: u64,
+        until: Timestamp,
+    ) -> Result<u64, Fault> {
         let keys = [key.to_owned()];
         self.update(&owner.user_key(), &keys, Some(chain.own()), MARK_SECONDS, |view, now| {
             view.scope.insert(key.to_owned());
@@ -229,7 +238,14 @@ impl Owners {
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    pub(crate) async fn settle(&self, owner: &Owner, place: &Place, key: &str, promotion_id: &str, committed: Option<&Mark>) -> Result<Option<u64>, Fault> {
+    pub(crate) async fn settle(
+        &self,
+        owner: &Owner,
+        place: &Place,
+        key: &str,
+        promotion_id: &str,
+        committed: Option<&Mark>,
+    ) -> Result<Option<u64>, Fault> {
         self.update(&owner.user_key(), &[key.to_owned()], None, MARK_SECONDS, |view, now| {
             Ok(view.states.first_mut().and_then(|state| state.settle(place, promotion_id, committed.cloned(), now)))
         })

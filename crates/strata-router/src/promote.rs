@@ -178,7 +178,8 @@ impl Core {
     /// # Errors
     /// `NOT_FOUND`; `STORE_UNAVAILABLE`.
     pub(crate) async fn promotion(&self, owner: &Owner, promotion_id: &str) -> Result<Promotion, Fault> {
-        let promotion_id = uuid::Uuid::parse_str(promotion_id).map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?.to_string();
+        let promotion_id =
+            uuid::Uuid::parse_str(promotion_id).map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?.to_string();
         let entry = self.journalled(owner, &promotion_id).await?;
         entry.map(|entry| entry.promotion).ok_or_else(|| Fault::not_found("promotion", promotion_id))
     }
@@ -264,7 +265,9 @@ impl Core {
     fn switched_off(&self) -> Option<JournalFinding> {
         let method = authz::METHODS.iter().find(|method| method.access == authz::Access::Promote)?;
         match modes::check(&self.modes.load(), method) {
-            Ok(Passage::Defer) => Some(finding("D1", "DEFERRED", "writes of long-term memory are switched off; offered again when they are on")),
+            Ok(Passage::Defer) => {
+                Some(finding("D1", "DEFERRED", "writes of long-term memory are switched off; offered again when they are on"))
+            }
             Ok(Passage::Serve | Passage::Empty) | Err(_) => None,
         }
     }
@@ -278,7 +281,9 @@ impl Core {
         let asked = client.get_owners(signed(request, reading(&entry.principal, &entry.owner)));
         match tokio::time::timeout(STEP, asked).await.map(answer) {
             Ok(Ok(_)) => {}
-            Ok(Err(fault)) if is_down(&fault) || fault.reason.retry_safe() => return Ok(Some(Event::TargetOff { because: target_down() })),
+            Ok(Err(fault)) if is_down(&fault) || fault.reason.retry_safe() => {
+                return Ok(Some(Event::TargetOff { because: target_down() }));
+            }
             // It answered: whatever it thinks of the question, it is up.
             Ok(Err(_)) => {}
             Err(_) => return Ok(Some(Event::TargetOff { because: target_down() })),
@@ -289,7 +294,8 @@ impl Core {
     /// Seals the claim in the ledger; without the ledger the server's clock is the epoch (rule P4).
     async fn seal_claim(&self, entry: &Entry, floor: u64) -> Result<u64, Fault> {
         let (chain, key) = self.source_of(entry)?;
-        match self.owners.seal(&entry.owner, &chain, &key, &entry.promotion.promotion_id, floor, entry.promotion.doubt_at()).await {
+        match self.owners.seal(&entry.owner, &chain, &key, &entry.promotion.promotion_id, floor, entry.promotion.doubt_at()).await
+        {
             Err(down) if is_down(&down) => Ok(next_epoch(floor, self.ports.clock.now())),
             sealed => sealed,
         }
@@ -317,8 +323,8 @@ impl Core {
                 key: key.clone(),
                 promotion_id: entry.promotion.promotion_id.clone(),
                 epoch,
-                // Not before the saga has settled it in any case (rule P5).
-                deadline: Some(common::wire_time(entry.promotion.doubt_at())),
+                // The source holds the seal for twice the skew longer, so that the saga settles it first (rule P5).
+                deadline: Some(common::wire_time(entry.promotion.deadline)),
             };
             let identity = reading(&entry.principal, &entry.owner).writing(Level::Task, epoch);
             let mut client = self.layers.participant.clone();
@@ -333,12 +339,16 @@ impl Core {
                         verified_at: common::optional_time("verified_at", sealed.verified_at.as_ref()).unwrap_or_default(),
                     })));
                 }
-                Ok(Err(fault)) => match fault.reason {
-                    Reason::StaleEpoch => floor = seen_epoch(&fault).unwrap_or(epoch).max(epoch),
-                    Reason::FactSealed => return Err(fault),
-                    _ if fault.reason.retry_safe() => return Ok(None),
-                    _ => return Ok(Some(Event::SourceRefused { because: finding("P5", fault.reason.name(), "the source does not give the fact away") })),
-                },
+                Ok(Err(fault)) if fault.reason == Reason::StaleEpoch => floor = seen_epoch(&fault).unwrap_or(epoch).max(epoch),
+                Ok(Err(fault)) if fault.reason == Reason::FactSealed => return Err(fault),
+                Ok(Err(fault)) if fault.reason.retry_safe() => return Ok(None),
+                Ok(Err(fault)) => {
+                    let (chain, key) = self.source_of(entry)?;
+                    // Best effort: the seal in the ledger falls by itself.
+                    drop(self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await);
+                    let because = finding("P5", fault.reason.name(), "the source does not give the fact away");
+                    return Ok(Some(Event::SourceRefused { because }));
+                }
                 Err(_) => return Ok(None),
             }
         }
@@ -362,9 +372,12 @@ impl Core {
                 }
                 statement.set_source(longterm::Source::Observation);
                 statement.source_quote.clone_from(&seal.value);
-                statement.source_ref = Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::TaskId(task_id.clone())) });
+                statement.source_ref =
+                    Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::TaskId(task_id.clone())) });
             }
-            (Origin::TaskFact { .. }, None) => return Err(Fault::new(Reason::Internal, "a promotion is applied without its seal")),
+            (Origin::TaskFact { .. }, None) => {
+                return Err(Fault::new(Reason::Internal, "a promotion is applied without its seal"));
+            }
             (Origin::TurnQuote { session_id, seq, quote }, _) => {
                 statement.set_source(longterm::Source::UserStatement);
                 statement.source_quote.clone_from(quote);
@@ -390,22 +403,20 @@ impl Core {
             deadline: Some(common::wire_time(entry.promotion.deadline)),
         };
         let epoch = entry.promotion.seal_epoch.unwrap_or_else(|| self.fresh_epoch());
-        let identity = reading(&entry.principal, &entry.owner).writing(entry.promotion.target, epoch).attesting(attestation.encode_to_vec());
+        let identity =
+            reading(&entry.principal, &entry.owner).writing(entry.promotion.target, epoch).attesting(attestation.encode_to_vec());
         let mut client = self.layers.target.clone();
         let sealed = entry.promotion.origin.is_sealed();
         match tokio::time::timeout(STEP, client.apply(signed(request, identity))).await.map(answer) {
             Ok(Ok(applied)) => event_of(&entry.owner, applied.result.unwrap_or_default()).map(Some),
-            Ok(Err(fault)) => Ok(match fault.reason {
-                Reason::PromotionAborted => Some(Event::AbortWritten),
-                // Certainly nothing was written.
-                Reason::LayerWriteOff | Reason::LayerBypassed | Reason::NotServing | Reason::Overloaded | Reason::StoreFull => {
-                    Some(Event::TargetOff { because: finding("P6", "DEFERRED", fault.message) })
-                }
-                // Something may have been written. A quote holds no source up: it is offered again under its id.
-                _ if is_down(&fault) && !sealed => Some(Event::TargetOff { because: target_down() }),
-                _ if fault.reason.may_have_written() || fault.reason.retry_safe() => None,
-                _ => Some(Event::Refused { findings: findings_of(&fault) }),
-            }),
+            Ok(Err(fault)) if fault.reason == Reason::PromotionAborted => Ok(Some(Event::AbortWritten)),
+            Ok(Err(fault)) if fault.reason.retry_safe() && !fault.reason.may_have_written() => {
+                Ok(Some(Event::TargetOff { because: finding("P6", "DEFERRED", fault.message) }))
+            }
+            // Something may have been written. A quote holds no source up: it is offered again under its id.
+            Ok(Err(fault)) if is_down(&fault) && !sealed => Ok(Some(Event::TargetOff { because: target_down() })),
+            Ok(Err(fault)) if fault.reason.may_have_written() => Ok(None),
+            Ok(Err(fault)) => Ok(Some(Event::Refused { findings: findings_of(&fault) })),
             Err(_) if !sealed => Ok(Some(Event::TargetOff { because: target_down() })),
             Err(_) => Ok(None),
         }
@@ -437,7 +448,9 @@ impl Core {
             let outer = mark.as_ref().filter(|(owned, _)| *owned == key).map(|(_, mark)| mark.clone());
             // Best effort: without the ledger the claim ends with its seal, and long-term memory is asked before the next.
             let settled = match &outer {
-                Some(mark) => self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, Some(mark)).await,
+                Some(mark) => {
+                    self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, Some(mark)).await
+                }
                 None => self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await,
             };
             if settled.is_err() {
@@ -461,7 +474,10 @@ impl Core {
     async fn undo(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
         let (chain, key) = self.source_of(entry)?;
         let settled = self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await;
-        let fresh = settled.ok().flatten().unwrap_or_else(|| next_epoch(entry.promotion.seal_epoch.unwrap_or_default(), self.ports.clock.now()));
+        let fresh = settled
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| next_epoch(entry.promotion.seal_epoch.unwrap_or_default(), self.ports.clock.now()));
         Ok(self.settle_source(entry, false, fresh).await?.then_some(Event::Settled))
     }
 
@@ -478,7 +494,8 @@ impl Core {
             committed,
             epoch,
         };
-        let identity = reading(&entry.principal, &entry.owner).writing(Level::Task, if committed { self.fresh_epoch() } else { epoch });
+        let identity =
+            reading(&entry.principal, &entry.owner).writing(Level::Task, if committed { self.fresh_epoch() } else { epoch });
         let mut client = self.layers.participant.clone();
         match tokio::time::timeout(STEP, client.settle(signed(request, identity))).await.map(answer) {
             Ok(Ok(_)) => Ok(true),
@@ -486,7 +503,11 @@ impl Core {
             Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::TaskEnded) => Ok(true),
             Ok(Err(fault)) if fault.reason.retry_safe() => Ok(false),
             Ok(Err(fault)) => {
-                tracing::warn!(promotion_id = entry.promotion.promotion_id, reason = fault.reason.name(), "a board refused to settle a seal");
+                tracing::warn!(
+                    promotion_id = entry.promotion.promotion_id,
+                    reason = fault.reason.name(),
+                    "a board refused to settle a seal"
+                );
                 Ok(false)
             }
             Err(_) => Ok(false),
@@ -502,7 +523,11 @@ impl Core {
         let now = self.ports.clock.now();
         for open in self.ledger.journal_open(now.plus(-UNTOUCHED), now).await? {
             if let Err(fault) = self.recover_one(&open, now).await {
-                tracing::warn!(promotion_id = open.promotion_id, reason = fault.reason.name(), "a promotion could not be recovered now");
+                tracing::warn!(
+                    promotion_id = open.promotion_id,
+                    reason = fault.reason.name(),
+                    "a promotion could not be recovered now"
+                );
             }
         }
         Ok(())

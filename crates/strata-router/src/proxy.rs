@@ -43,7 +43,9 @@ macro_rules! pass {
         let (call, body) = $self.0.admit($path, $request)?;
         match call.passage {
             Passage::Empty => ($empty)(&call),
-            Passage::Serve | Passage::Defer => relayed($self.0.layers.$client.clone().$method($self.0.outgoing(&call, body)).await),
+            Passage::Serve | Passage::Defer => {
+                relayed($self.0.layers.$client.clone().$method($self.0.outgoing(&call, body)).await)
+            }
         }
     }};
 }
@@ -58,7 +60,10 @@ fn recall_is_off(call: &Call) -> Finding {
 
 #[tonic::async_trait]
 impl WorkingMemoryService for Proxy {
-    async fn create_task(&self, request: Request<working::CreateTaskRequest>) -> Result<Response<working::CreateTaskResponse>, Status> {
+    async fn create_task(
+        &self,
+        request: Request<working::CreateTaskRequest>,
+    ) -> Result<Response<working::CreateTaskResponse>, Status> {
         pass!(self, request, working.create_task, "/strata.working.v1.WorkingMemoryService/CreateTask")
     }
 
@@ -93,15 +98,24 @@ impl WorkingMemoryService for Proxy {
         Err(Status::internal("unreachable: the loop returns"))
     }
 
-    async fn update_todos(&self, request: Request<working::UpdateTodosRequest>) -> Result<Response<working::UpdateTodosResponse>, Status> {
+    async fn update_todos(
+        &self,
+        request: Request<working::UpdateTodosRequest>,
+    ) -> Result<Response<working::UpdateTodosResponse>, Status> {
         pass!(self, request, working.update_todos, "/strata.working.v1.WorkingMemoryService/UpdateTodos")
     }
 
-    async fn append_digest(&self, request: Request<working::AppendDigestRequest>) -> Result<Response<working::AppendDigestResponse>, Status> {
+    async fn append_digest(
+        &self,
+        request: Request<working::AppendDigestRequest>,
+    ) -> Result<Response<working::AppendDigestResponse>, Status> {
         pass!(self, request, working.append_digest, "/strata.working.v1.WorkingMemoryService/AppendDigest")
     }
 
-    async fn update_goal(&self, request: Request<working::UpdateGoalRequest>) -> Result<Response<working::UpdateGoalResponse>, Status> {
+    async fn update_goal(
+        &self,
+        request: Request<working::UpdateGoalRequest>,
+    ) -> Result<Response<working::UpdateGoalResponse>, Status> {
         pass!(self, request, working.update_goal, "/strata.working.v1.WorkingMemoryService/UpdateGoal")
     }
 
@@ -116,15 +130,24 @@ impl WorkingMemoryService for Proxy {
 
 #[tonic::async_trait]
 impl SessionMemoryService for Proxy {
-    async fn append_turns(&self, request: Request<session::AppendTurnsRequest>) -> Result<Response<session::AppendTurnsResponse>, Status> {
+    async fn append_turns(
+        &self,
+        request: Request<session::AppendTurnsRequest>,
+    ) -> Result<Response<session::AppendTurnsResponse>, Status> {
         pass!(self, request, session.append_turns, "/strata.session.v1.SessionMemoryService/AppendTurns")
     }
 
-    async fn get_window(&self, request: Request<session::GetWindowRequest>) -> Result<Response<session::GetWindowResponse>, Status> {
+    async fn get_window(
+        &self,
+        request: Request<session::GetWindowRequest>,
+    ) -> Result<Response<session::GetWindowResponse>, Status> {
         pass!(self, request, session.get_window, "/strata.session.v1.SessionMemoryService/GetWindow")
     }
 
-    async fn list_turns(&self, request: Request<session::ListTurnsRequest>) -> Result<Response<session::ListTurnsResponse>, Status> {
+    async fn list_turns(
+        &self,
+        request: Request<session::ListTurnsRequest>,
+    ) -> Result<Response<session::ListTurnsResponse>, Status> {
         pass!(self, request, session.list_turns, "/strata.session.v1.SessionMemoryService/ListTurns")
     }
 
@@ -132,7 +155,10 @@ impl SessionMemoryService for Proxy {
         pass!(self, request, session.get_turns, "/strata.session.v1.SessionMemoryService/GetTurns")
     }
 
-    async fn search_turns(&self, request: Request<session::SearchTurnsRequest>) -> Result<Response<session::SearchTurnsResponse>, Status> {
+    async fn search_turns(
+        &self,
+        request: Request<session::SearchTurnsRequest>,
+    ) -> Result<Response<session::SearchTurnsResponse>, Status> {
         pass!(self, request, session.search_turns, "/strata.session.v1.SessionMemoryService/SearchTurns", |_call: &Call| Ok(
             Response::new(session::SearchTurnsResponse { degraded: true, ..Default::default() })
         ))
@@ -145,11 +171,17 @@ impl SessionMemoryService for Proxy {
         pass!(self, request, session.compress_session, "/strata.session.v1.SessionMemoryService/CompressSession")
     }
 
-    async fn get_session(&self, request: Request<session::GetSessionRequest>) -> Result<Response<session::GetSessionResponse>, Status> {
+    async fn get_session(
+        &self,
+        request: Request<session::GetSessionRequest>,
+    ) -> Result<Response<session::GetSessionResponse>, Status> {
         pass!(self, request, session.get_session, "/strata.session.v1.SessionMemoryService/GetSession")
     }
 
-    async fn end_session(&self, request: Request<session::EndSessionRequest>) -> Result<Response<session::EndSessionResponse>, Status> {
+    async fn end_session(
+        &self,
+        request: Request<session::EndSessionRequest>,
+    ) -> Result<Response<session::EndSessionResponse>, Status> {
         let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/EndSession", request)?;
         let place = Place::new(Level::Session, body.session_id.clone());
         let answer = relayed(self.0.layers.session.clone().end_session(self.0.outgoing(&call, body)).await)?;
@@ -160,7 +192,10 @@ impl SessionMemoryService for Proxy {
 
 #[tonic::async_trait]
 impl LongTermMemoryService for Proxy {
-    async fn remember(&self, request: Request<longterm::RememberRequest>) -> Result<Response<longterm::RememberResponse>, Status> {
+    async fn remember(
+        &self,
+        request: Request<longterm::RememberRequest>,
+    ) -> Result<Response<longterm::RememberResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Remember", request)?;
         let explicit = body.statement.as_ref().is_some_and(|s| s.trigger == i32::from(longterm::Trigger::UserRequest));
         let attestation = self.0.attested(&call, body.statement.as_ref(), explicit).await?;
@@ -179,7 +214,10 @@ impl LongTermMemoryService for Proxy {
         Ok(answer)
     }
 
-    async fn list_candidates(&self, request: Request<longterm::ListCandidatesRequest>) -> Result<Response<longterm::ListCandidatesResponse>, Status> {
+    async fn list_candidates(
+        &self,
+        request: Request<longterm::ListCandidatesRequest>,
+    ) -> Result<Response<longterm::ListCandidatesResponse>, Status> {
         pass!(self, request, longterm.list_candidates, "/strata.longterm.v1.LongTermMemoryService/ListCandidates")
     }
 
@@ -193,33 +231,51 @@ impl LongTermMemoryService for Proxy {
         Ok(answer)
     }
 
-    async fn reject_candidate(&self, request: Request<longterm::RejectCandidateRequest>) -> Result<Response<longterm::RejectCandidateResponse>, Status> {
+    async fn reject_candidate(
+        &self,
+        request: Request<longterm::RejectCandidateRequest>,
+    ) -> Result<Response<longterm::RejectCandidateResponse>, Status> {
         pass!(self, request, longterm.reject_candidate, "/strata.longterm.v1.LongTermMemoryService/RejectCandidate")
     }
 
     async fn recall(&self, request: Request<longterm::RecallRequest>) -> Result<Response<longterm::RecallResponse>, Status> {
-        pass!(self, request, longterm.recall, "/strata.longterm.v1.LongTermMemoryService/Recall", |call: &Call| Ok(Response::new(
-            longterm::RecallResponse { findings: vec![recall_is_off(call)], ..Default::default() }
-        )))
+        pass!(self, request, longterm.recall, "/strata.longterm.v1.LongTermMemoryService/Recall", |call: &Call| Ok(
+            Response::new(longterm::RecallResponse { findings: vec![recall_is_off(call)], ..Default::default() })
+        ))
     }
 
-    async fn get_memory(&self, request: Request<longterm::GetMemoryRequest>) -> Result<Response<longterm::GetMemoryResponse>, Status> {
+    async fn get_memory(
+        &self,
+        request: Request<longterm::GetMemoryRequest>,
+    ) -> Result<Response<longterm::GetMemoryResponse>, Status> {
         pass!(self, request, longterm.get_memory, "/strata.longterm.v1.LongTermMemoryService/GetMemory")
     }
 
-    async fn lookup_memory(&self, request: Request<longterm::LookupMemoryRequest>) -> Result<Response<longterm::LookupMemoryResponse>, Status> {
+    async fn lookup_memory(
+        &self,
+        request: Request<longterm::LookupMemoryRequest>,
+    ) -> Result<Response<longterm::LookupMemoryResponse>, Status> {
         pass!(self, request, longterm.lookup_memory, "/strata.longterm.v1.LongTermMemoryService/LookupMemory")
     }
 
-    async fn list_memories(&self, request: Request<longterm::ListMemoriesRequest>) -> Result<Response<longterm::ListMemoriesResponse>, Status> {
+    async fn list_memories(
+        &self,
+        request: Request<longterm::ListMemoriesRequest>,
+    ) -> Result<Response<longterm::ListMemoriesResponse>, Status> {
         pass!(self, request, longterm.list_memories, "/strata.longterm.v1.LongTermMemoryService/ListMemories")
     }
 
-    async fn get_history(&self, request: Request<longterm::GetHistoryRequest>) -> Result<Response<longterm::GetHistoryResponse>, Status> {
+    async fn get_history(
+        &self,
+        request: Request<longterm::GetHistoryRequest>,
+    ) -> Result<Response<longterm::GetHistoryResponse>, Status> {
         pass!(self, request, longterm.get_history, "/strata.longterm.v1.LongTermMemoryService/GetHistory")
     }
 
-    async fn forget_memories(&self, request: Request<longterm::ForgetMemoriesRequest>) -> Result<Response<longterm::ForgetMemoriesResponse>, Status> {
+    async fn forget_memories(
+        &self,
+        request: Request<longterm::ForgetMemoriesRequest>,
+    ) -> Result<Response<longterm::ForgetMemoriesResponse>, Status> {
         pass!(self, request, longterm.forget_memories, "/strata.longterm.v1.LongTermMemoryService/ForgetMemories")
     }
 
@@ -288,7 +344,11 @@ impl Core {
         let asked = client.get_owners(signed(request, reading(&call.principal, &call.owner)));
         let owners = answer(tokio::time::timeout(SIDE_LOOK, asked).await.ok()?).ok()?.owners;
         let marks = |key: &String| -> Vec<Mark> {
-            owners.iter().filter(|owned| owned.key == *key).filter_map(|owned| mark_of(&call.owner, owned.level, owned.epoch)).collect()
+            owners
+                .iter()
+                .filter(|owned| owned.key == *key)
+                .filter_map(|owned| mark_of(&call.owner, owned.level, owned.epoch))
+                .collect()
         };
         Some(keys.iter().map(marks).collect())
     }

@@ -35,18 +35,27 @@ impl RouterService for Service {
         Ok(Response::new(pb::PromoteResponse { promotion: Some(convert::wire_promotion(&promotion)) }))
     }
 
-    async fn get_promotion(&self, request: Request<pb::GetPromotionRequest>) -> Result<Response<pb::GetPromotionResponse>, Status> {
+    async fn get_promotion(
+        &self,
+        request: Request<pb::GetPromotionRequest>,
+    ) -> Result<Response<pb::GetPromotionResponse>, Status> {
         let (call, body) = self.0.admit("/strata.router.v1.RouterService/GetPromotion", request)?;
         let promotion = self.0.promotion(&call.owner, &body.promotion_id).await.map_err(status)?;
         Ok(Response::new(pb::GetPromotionResponse { promotion: Some(convert::wire_promotion(&promotion)) }))
     }
 
-    async fn assemble_context(&self, request: Request<pb::AssembleContextRequest>) -> Result<Response<pb::AssembleContextResponse>, Status> {
+    async fn assemble_context(
+        &self,
+        request: Request<pb::AssembleContextRequest>,
+    ) -> Result<Response<pb::AssembleContextResponse>, Status> {
         let (call, body) = self.0.admit("/strata.router.v1.RouterService/AssembleContext", request)?;
         self.0.assemble(&call, body).await.map(Response::new).map_err(status)
     }
 
-    async fn get_ownership(&self, request: Request<pb::GetOwnershipRequest>) -> Result<Response<pb::GetOwnershipResponse>, Status> {
+    async fn get_ownership(
+        &self,
+        request: Request<pb::GetOwnershipRequest>,
+    ) -> Result<Response<pb::GetOwnershipResponse>, Status> {
         let (call, body) = self.0.admit("/strata.router.v1.RouterService/GetOwnership", request)?;
         let look = async {
             let key = self.0.registry.resolve(&FactKey::new(body.key.as_str())?).as_str().to_owned();
@@ -102,7 +111,11 @@ impl AdminService for Service {
             settings.insert(format!("mode.{}", layer.name()), modes.of(layer).name().to_owned());
         }
         settings.insert("ledger".to_owned(), core.ledger.name().to_owned());
-        Ok(Response::new(admin::GetStatusResponse { version: core.about.version.clone(), layers: vec![working, session, longterm, ledger], settings }))
+        Ok(Response::new(admin::GetStatusResponse {
+            version: core.about.version.clone(),
+            layers: vec![working, session, longterm, ledger],
+            settings,
+        }))
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Result<Response<admin::ReindexResponse>, Status> {
@@ -137,7 +150,9 @@ impl Core {
         };
         match tokio::time::timeout(SIGN_OF_LIFE, ask).await {
             Ok(Ok(())) => convert::layer_status(layer, LayerState::Ok, ""),
-            Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::InvalidField | Reason::TaskEnded | Reason::SessionEnded) => {
+            Ok(Err(fault))
+                if matches!(fault.reason, Reason::NotFound | Reason::InvalidField | Reason::TaskEnded | Reason::SessionEnded) =>
+            {
                 convert::layer_status(layer, LayerState::Ok, "")
             }
             Ok(Err(Fault { reason, .. })) => convert::layer_status(layer, LayerState::Unavailable, reason.name()),

@@ -34,7 +34,9 @@ pub struct Promote {
 /// # Errors
 /// `INVALID_FIELD` naming the field.
 pub fn promote(request: &pb::PromoteRequest) -> Result<Promote, Fault> {
-    let promotion_id = uuid::Uuid::parse_str(&request.promotion_id).map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?.to_string();
+    let promotion_id = uuid::Uuid::parse_str(&request.promotion_id)
+        .map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?
+        .to_string();
     let origin = match request.source.as_ref().and_then(|source| source.kind.as_ref()) {
         None => return Err(Fault::field("source", "is required: task_fact or turn_quote")),
         Some(pb::promotion_source::Kind::TaskFact(fact)) => Origin::TaskFact {
@@ -159,7 +161,13 @@ pub fn wire_mark(mark: &Mark) -> pb::Claim {
 }
 
 fn wire_item(item: &Placed) -> pb::ContextItem {
-    pb::ContextItem { id: item.id.clone(), layer: item.layer.to_owned(), label: item.label.clone(), score: item.score, text: item.text.clone() }
+    pb::ContextItem {
+        id: item.id.clone(),
+        layer: item.layer.to_owned(),
+        label: item.label.clone(),
+        score: item.score,
+        text: item.text.clone(),
+    }
 }
 
 /// Wire form of a context; layers, questions and the recall id are the caller's.
@@ -180,7 +188,11 @@ pub fn wire_context(context: &Context) -> pb::AssembleContextResponse {
             .iter()
             .map(|(id, finding)| pb::LeftOut { id: id.clone(), reason: Some(common::wire_finding(finding)) })
             .collect(),
-        budget: context.shares.iter().map(|share| pb::BudgetLine { name: share.name.to_owned(), tokens: share.tokens, used: share.used }).collect(),
+        budget: context
+            .shares
+            .iter()
+            .map(|share| pb::BudgetLine { name: share.name.to_owned(), tokens: share.tokens, used: share.used })
+            .collect(),
         tag: context.tag.clone(),
         ..pb::AssembleContextResponse::default()
     }
@@ -213,9 +225,17 @@ mod tests {
         let good = pb::PromoteRequest {
             promotion_id: uuid::Uuid::nil().to_string(),
             source: Some(pb::PromotionSource {
-                kind: Some(pb::promotion_source::Kind::TurnQuote(pb::TurnQuote { session_id: "s".into(), seq: 1, quote: "以后都用中文".into() })),
+                kind: Some(pb::promotion_source::Kind::TurnQuote(pb::TurnQuote {
+                    session_id: "s".into(),
+                    seq: 1,
+                    quote: "以后都用中文".into(),
+                })),
             }),
-            statement: Some(longterm_pb::Statement { kind: longterm_pb::Kind::Preference.into(), content: "用户要求以后都用中文回复".into(), ..Default::default() }),
+            statement: Some(longterm_pb::Statement {
+                kind: longterm_pb::Kind::Preference.into(),
+                content: "用户要求以后都用中文回复".into(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         assert_eq!(promote(&good).expect("good").kind, Kind::Preference);

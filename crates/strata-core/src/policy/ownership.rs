@@ -234,7 +234,9 @@ impl KeyState {
     /// marks only their shadow (rules P1, P2).
     pub fn reconcile(&mut self, chain: &Chain, owned: &[Mark]) {
         self.marks.retain(|mark| {
-            !chain.holds(&mark.place) || writer(mark.place.level) != Layer::Longterm || owned.iter().any(|o| o.place == mark.place)
+            !chain.holds(&mark.place)
+                || writer(mark.place.level) != Layer::Longterm
+                || owned.iter().any(|o| o.place == mark.place)
         });
         for mark in owned {
             self.mark(mark.clone());
@@ -395,7 +397,10 @@ pub fn claim_all(
     lease_until: Timestamp,
 ) -> Result<u64, (usize, ClaimVerdict)> {
     let held = |state: &KeyState| {
-        state.claim_of(chain.own()).filter(|claim| claim.state == ClaimState::Owned && claim.lease_until > now).map(|claim| claim.epoch)
+        state
+            .claim_of(chain.own())
+            .filter(|claim| claim.state == ClaimState::Owned && claim.lease_until > now)
+            .map(|claim| claim.epoch)
     };
     let common = states.first().and_then(held).filter(|epoch| *epoch > floor && states.iter().all(|s| held(s) == Some(*epoch)));
     let floor = match common {
@@ -485,15 +490,17 @@ pub mod invariant {
     /// Nobody owns a key below a level that owns it: such claims are overlays, or sealed until their promotion settles.
     #[must_use]
     pub fn nobody_owns_below_a_mark(state: &KeyState) -> bool {
-        state.claims.iter().all(|claim| {
-            claim.state != ClaimState::Owned || !state.marks.iter().any(|mark| claim.within.contains(&mark.place))
-        })
+        state
+            .claims
+            .iter()
+            .all(|claim| claim.state != ClaimState::Owned || !state.marks.iter().any(|mark| claim.within.contains(&mark.place)))
     }
 
     /// The highest epoch is at least every epoch in use.
     #[must_use]
     pub fn highest_is_highest(state: &KeyState) -> bool {
-        state.claims.iter().all(|claim| claim.epoch <= state.highest) && state.marks.iter().all(|mark| mark.epoch <= state.highest)
+        state.claims.iter().all(|claim| claim.epoch <= state.highest)
+            && state.marks.iter().all(|mark| mark.epoch <= state.highest)
     }
 
     /// A claim that changed hands or state of writing did so above every epoch given before (rule P3).
@@ -560,7 +567,9 @@ mod tests {
         assert_eq!(verdict, ClaimVerdict::OwnedByOuter { place: Place::user(), epoch: 7 });
         let fault = owned_by("home.city", &Place::user(), 7);
         assert_eq!(fault.reason, Reason::FactOwnedByOtherLayer);
-        assert!(fault.metadata.contains(&("layer", "longterm".to_owned())) && fault.metadata.contains(&("epoch", "7".to_owned())));
+        assert!(
+            fault.metadata.contains(&("layer", "longterm".to_owned())) && fault.metadata.contains(&("epoch", "7".to_owned()))
+        );
     }
 
     #[test]

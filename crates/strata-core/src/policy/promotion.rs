@@ -311,11 +311,20 @@ pub fn due(entry: &Promotion, now: Timestamp) -> Vec<Action> {
         (State::Applied, _) => vec![Action::Commit],
         (State::InDoubt, Hold::Sealed) => vec![Action::Undo, Action::Abort],
         (State::InDoubt, Hold::None | Hold::Settled) => vec![Action::Abort],
-        (State::Refused | State::Queued | State::NeedsConsent | State::Aborted | State::Deferred | State::Expired, Hold::Sealed) => {
+        (
+            State::Refused | State::Queued | State::NeedsConsent | State::Aborted | State::Deferred | State::Expired,
+            Hold::Sealed,
+        ) => {
             vec![Action::Undo]
         }
         (
-            State::Committed | State::Refused | State::Queued | State::NeedsConsent | State::Aborted | State::Deferred | State::Expired,
+            State::Committed
+            | State::Refused
+            | State::Queued
+            | State::NeedsConsent
+            | State::Aborted
+            | State::Deferred
+            | State::Expired,
             _,
         ) => Vec::new(),
     }
@@ -388,7 +397,13 @@ pub fn step(entry: &Promotion, event: Event, now: Timestamp) -> Result<(Promotio
             next.hold = Hold::Settled;
         }
         (
-            State::Refused | State::Queued | State::NeedsConsent | State::Aborted | State::InDoubt | State::Deferred | State::Expired,
+            State::Refused
+            | State::Queued
+            | State::NeedsConsent
+            | State::Aborted
+            | State::InDoubt
+            | State::Deferred
+            | State::Expired,
             Event::Settled,
         ) => next.hold = Hold::Settled,
         (State::Deferred | State::Queued, Event::Offered) if entry.hold != Hold::Sealed => {
@@ -531,7 +546,12 @@ mod tests {
                                     assert_eq!(actions, due(&next, now));
                                     assert_eq!(next.revision, entry.revision + 1);
                                     if next.state != entry.state {
-                                        assert!(MOVES.contains(&(entry.state, next.state)), "{:?} > {:?}", entry.state, next.state);
+                                        assert!(
+                                            MOVES.contains(&(entry.state, next.state)),
+                                            "{:?} > {:?}",
+                                            entry.state,
+                                            next.state
+                                        );
                                         seen.insert((entry.state, next.state));
                                     }
                                 }
@@ -582,7 +602,12 @@ mod tests {
 
     #[test]
     fn after_the_deadline_it_is_aborted_never_applied() {
-        for entry in [fact(), quote(), after(&fact(), vec![Event::Sealing { epoch: 5 }]).0, after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal())]).0] {
+        for entry in [
+            fact(),
+            quote(),
+            after(&fact(), vec![Event::Sealing { epoch: 5 }]).0,
+            after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal())]).0,
+        ] {
             assert_eq!(due(&entry, entry.deadline), [Action::Abort]);
         }
     }
@@ -610,7 +635,8 @@ mod tests {
         assert_eq!((entry.state, actions), (State::Prepared, vec![Action::Probe]));
         assert_eq!(entry.deadline, later.plus(PROMOTION_SECONDS * SECOND));
         // Switched off between seal and apply: unsealed first, and the old seal is not used again.
-        let (entry, actions) = after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal()), Event::TargetOff { because: finding() }]);
+        let (entry, actions) =
+            after(&fact(), vec![Event::Sealing { epoch: 5 }, Event::Sealed(seal()), Event::TargetOff { because: finding() }]);
         assert_eq!((entry.state, actions), (State::Deferred, vec![Action::Undo]));
         let (entry, _) = after(&entry, vec![Event::Settled, Event::Offered]);
         assert_eq!((entry.seal, entry.seal_epoch, entry.hold), (None, None, Hold::None));

@@ -47,7 +47,8 @@ impl EmbeddedLedger {
 }
 
 fn count(connection: &Connection, user: &str) -> Result<usize, SqliteError> {
-    let n: i64 = connection.prepare_cached("SELECT count(*) FROM ledger_fields WHERE user = ?1")?.query_row([user], |row| row.get(0))?;
+    let n: i64 =
+        connection.prepare_cached("SELECT count(*) FROM ledger_fields WHERE user = ?1")?.query_row([user], |row| row.get(0))?;
     Ok(usize::try_from(n).unwrap_or(usize::MAX))
 }
 
@@ -57,7 +58,13 @@ fn field(connection: &Connection, user: &str, field: &str, now: Timestamp) -> Re
     Ok(statement.query_row(params![user, field, now.micros()], |row| row.get(0)).optional()?)
 }
 
-fn swap(connection: &Connection, user: &str, changes: &[Change], now: Timestamp, keep_until: Timestamp) -> Result<Swap, SqliteError> {
+fn swap(
+    connection: &Connection,
+    user: &str,
+    changes: &[Change],
+    now: Timestamp,
+    keep_until: Timestamp,
+) -> Result<Swap, SqliteError> {
     let mut grow = 0;
     for change in changes {
         if field(connection, user, &change.field, now)? != change.old {
@@ -94,7 +101,9 @@ impl Ledger for EmbeddedLedger {
         let (user, fields) = (user.to_owned(), fields.to_vec());
         Ok(self
             .database
-            .read(move |connection| fields.iter().map(|f| field(connection, &user, f, now)).collect::<Result<Vec<_>, SqliteError>>())
+            .read(move |connection| {
+                fields.iter().map(|f| field(connection, &user, f, now)).collect::<Result<Vec<_>, SqliteError>>()
+            })
             .await?)
     }
 
@@ -107,7 +116,9 @@ impl Ledger for EmbeddedLedger {
         let (user, promotion_id) = (user.to_owned(), promotion_id.to_owned());
         let read = move |connection: &Connection| {
             connection
-                .prepare_cached("SELECT revision, entry FROM promotions WHERE user = ?1 AND promotion_id = ?2 AND keep_until > ?3")?
+                .prepare_cached(
+                    "SELECT revision, entry FROM promotions WHERE user = ?1 AND promotion_id = ?2 AND keep_until > ?3",
+                )?
                 .query_row(params![user, promotion_id, now.micros()], |row| {
                     Ok(JournalRow { revision: row.get::<_, i64>(0)?.cast_unsigned(), entry: row.get(1)? })
                 })
@@ -138,7 +149,15 @@ impl Ledger for EmbeddedLedger {
                         "INSERT INTO promotions (user, promotion_id, revision, entry, open, written_at, keep_until)
                          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
                     )?
-                    .execute(params![user, promotion_id, row.revision.cast_signed(), row.entry, open, now.micros(), keep_until.micros()])?,
+                    .execute(params![
+                        user,
+                        promotion_id,
+                        row.revision.cast_signed(),
+                        row.entry,
+                        open,
+                        now.micros(),
+                        keep_until.micros()
+                    ])?,
                 Some(expected) => connection
                     .prepare_cached(
                         "UPDATE promotions SET revision = ?3, entry = ?4, open = ?5, written_at = ?6, keep_until = ?7
@@ -196,7 +215,12 @@ impl Ledger for EmbeddedLedger {
     }
 
     async fn ping(&self) -> Result<(), Fault> {
-        Ok(self.database.read(|connection| Ok::<_, SqliteError>(connection.query_row("SELECT 1", [], |row| row.get::<_, i64>(0)).map(|_| ())?)).await?)
+        Ok(self
+            .database
+            .read(|connection| {
+                Ok::<_, SqliteError>(connection.query_row("SELECT 1", [], |row| row.get::<_, i64>(0)).map(|_| ())?)
+            })
+            .await?)
     }
 
     fn name(&self) -> &'static str {

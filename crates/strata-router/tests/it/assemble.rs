@@ -62,13 +62,23 @@ async fn a178_a179_a180_a181_every_layer_has_its_block_in_order() {
     assert_eq!(answer.recall_id, "r1");
     let parsed = context::parse(&answer.text, &answer.tag);
     assert_eq!(parsed.len(), answer.blocks.iter().map(|b| b.items.len()).sum::<usize>());
-    assert!(parsed.iter().any(|p| p.text == "118.50 EUR" && p.label.contains("| task | checker |") && p.label.ends_with("| fact:invoice.total")));
+    assert!(
+        parsed.iter().any(|p| p.text == "118.50 EUR"
+            && p.label.contains("| task | checker |")
+            && p.label.ends_with("| fact:invoice.total"))
+    );
     // A08: layers are told apart, and nothing changes its layer.
     for item in answer.blocks.iter().flat_map(|b| &b.items) {
-        let expected = if item.id.starts_with("turn:") { "session" } else if item.id.contains("-7000-") { "longterm" } else { "working" };
+        let expected = if item.id.starts_with("turn:") {
+            "session"
+        } else if item.id.contains("-7000-") {
+            "longterm"
+        } else {
+            "working"
+        };
         assert_eq!(item.layer, expected, "{}", item.id);
     }
-    assert_eq!(answer.budget.iter().map(|line| line.tokens).sum::<u32>().abs_diff(8_000) < 8, true, "{:?}", answer.budget);
+    assert!(answer.budget.iter().map(|line| line.tokens).sum::<u32>().abs_diff(8_000) < 8, "{:?}", answer.budget);
     // C7 and A07: the same stores give the same bytes, and nothing else is remembered.
     assert_eq!(assemble(&world, ask("Is it due?")).await, answer);
 }
@@ -88,8 +98,13 @@ async fn a200_c119_a_failed_layer_costs_its_part_only() {
     // A197: with long-term memory down, board and session go on.
     world.fake.longterm_down.store(true, Ordering::SeqCst);
     let answer = assemble(&world, ask("Is it due?")).await;
-    assert_eq!((state(&answer, "longterm"), state(&answer, "session"), state(&answer, "working")), (LayerState::Unavailable, LayerState::Ok, LayerState::Ok));
-    assert!(answer.text.contains("118.50 EUR") && answer.text.contains("Please pay invoice 17.") && !answer.text.contains("Sundays"));
+    assert_eq!(
+        (state(&answer, "longterm"), state(&answer, "session"), state(&answer, "working")),
+        (LayerState::Unavailable, LayerState::Ok, LayerState::Ok)
+    );
+    assert!(
+        answer.text.contains("118.50 EUR") && answer.text.contains("Please pay invoice 17.") && !answer.text.contains("Sundays")
+    );
 
     world.fake.working_down.store(true, Ordering::SeqCst);
     world.fake.session_down.store(true, Ordering::SeqCst);
@@ -105,7 +120,11 @@ async fn c179_recall_off_takes_the_memory_out_and_says_so() {
         world.modes.store(Arc::new(Modes { longterm: mode, ..Modes::default() }));
         let answer = assemble(&world, ask("Is it due?")).await;
         assert_eq!(state(&answer, "longterm"), LayerState::Off);
-        assert!(!answer.text.contains("Sundays") && answer.text.contains("118.50 EUR") && answer.text.contains("Please pay invoice 17."));
+        assert!(
+            !answer.text.contains("Sundays")
+                && answer.text.contains("118.50 EUR")
+                && answer.text.contains("Please pay invoice 17.")
+        );
     }
 }
 
@@ -126,13 +145,26 @@ async fn c084_a_chinese_context_holds_its_budget() {
     {
         let mut state = world.fake.state.lock();
         state.memories = (0..600)
-            .map(|n| memory(&format!("00000000-0000-7000-8000-{n:012}"), longterm::Kind::Fact, "", &format!("用户在第{n}次会议上确认了预算方案，并要求保留原始记录。")))
+            .map(|n| {
+                memory(
+                    &format!("00000000-0000-7000-8000-{n:012}"),
+                    longterm::Kind::Fact,
+                    "",
+                    &format!("用户在第{n}次会议上确认了预算方案，并要求保留原始记录。"),
+                )
+            })
             .collect();
     }
     for n in 0..40 {
         world.fake.put_turn("s", session::Role::User, &format!("第{n}轮：请把上次的方案再检查一遍，特别是付款条件和交付时间。"));
     }
-    let request = pb::AssembleContextRequest { user_id: "u1".into(), session_id: "s".into(), input: "预算是多少？".into(), window_tokens: 4_000, ..Default::default() };
+    let request = pb::AssembleContextRequest {
+        user_id: "u1".into(),
+        session_id: "s".into(),
+        input: "预算是多少？".into(),
+        window_tokens: 4_000,
+        ..Default::default()
+    };
     let answer = assemble(&world, request).await;
     assert!(answer.tokens <= 3_600 && strata_text::tokens::count(&answer.text) == answer.tokens);
     for line in &answer.budget {
@@ -147,8 +179,13 @@ async fn c084_a_chinese_context_holds_its_budget() {
 #[tokio::test]
 async fn two_due_candidates_come_back_as_questions() {
     let world = world().await;
-    world.fake.state.lock().due =
-        (0..3).map(|n| longterm::Candidate { memory: Some(memory(&format!("d{n}"), longterm::Kind::Fact, "", "Perhaps.")), due: true, ..Default::default() }).collect();
+    world.fake.state.lock().due = (0..3)
+        .map(|n| longterm::Candidate {
+            memory: Some(memory(&format!("d{n}"), longterm::Kind::Fact, "", "Perhaps.")),
+            due: true,
+            ..Default::default()
+        })
+        .collect();
     let answer = assemble(&world, ask("Is it due?")).await;
     assert_eq!(answer.questions_due.len(), 2);
     assert!(!answer.text.contains("Perhaps."));
@@ -172,7 +209,11 @@ async fn an_overlay_older_than_the_users_words_loses_to_them() {
 #[tokio::test]
 async fn x01_a_board_is_not_in_a_context_without_its_task() {
     let world = world().await;
-    world.working().end_task(strata_api::working::v1::EndTaskRequest { user_id: "u1".into(), task_id: "t".into(), ..Default::default() }).await.unwrap();
+    world
+        .working()
+        .end_task(strata_api::working::v1::EndTaskRequest { user_id: "u1".into(), task_id: "t".into(), ..Default::default() })
+        .await
+        .unwrap();
     let answer = assemble(&world, ask("118.50 EUR")).await;
     let board = answer.blocks.iter().flat_map(|b| &b.items).filter(|i| i.layer == "working").count();
     assert_eq!((board, state(&answer, "working")), (0, LayerState::Ok));

@@ -48,7 +48,11 @@ async fn a02_a03_a04_no_public_method_misses_the_gate() {
         }
         if public {
             let served = raw(&allowed, method.path).await;
-            assert!(!matches!(served, Some(Reason::NotServed | Reason::Internal | Reason::UnsignedCall)), "{}: {served:?}", method.path);
+            assert!(
+                !matches!(served, Some(Reason::NotServed | Reason::Internal | Reason::UnsignedCall)),
+                "{}: {served:?}",
+                method.path
+            );
         }
     }
     // Every call that reached a layer was signed for the caller's own user and method.
@@ -78,7 +82,10 @@ async fn errors_of_a_layer_arrive_with_their_details() {
     let refusal = Fault::new(Reason::GatePii, "no secrets").rule("G3", "statement", "a secret is never stored").retry_after(7);
     world.fake.state.lock().refusal = Some(refusal.clone());
     let statement = longterm::Statement { content: "x".into(), ..Default::default() };
-    let answer = world.longterm().propose(longterm::ProposeRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() }).await;
+    let answer = world
+        .longterm()
+        .propose(longterm::ProposeRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() })
+        .await;
     assert_eq!(strata_api::error::fault(&answer.expect_err("refused")), refusal);
 }
 
@@ -106,7 +113,11 @@ async fn the_router_vouches_for_a_quote_it_found_in_the_users_turn() {
     assert_eq!((last().quote(), last().user_turn, last().explicit_order), (QuoteState::Verified, true, true));
     assert_eq!(last().turn_time.unwrap().seconds, 1_767_225_601, "the store's time of the turn");
     // Not the user's turn, not in it, no such turn.
-    for request in [quoted("s1", 2, "I will always reply in Chinese"), quoted("s1", 1, "always reply in German"), quoted("s1", 9, "always reply in Chinese")] {
+    for request in [
+        quoted("s1", 2, "I will always reply in Chinese"),
+        quoted("s1", 1, "always reply in German"),
+        quoted("s1", 9, "always reply in Chinese"),
+    ] {
         assert_eq!(reason(world.longterm().remember(request).await), Reason::GateProvenance);
         assert_eq!(last().quote(), QuoteState::NotFound);
     }
@@ -163,7 +174,8 @@ async fn status_names_every_layer_and_reindex_is_passed_on() {
     let world = World::new(embedded()).await;
     world.fake.session_down.store(true, Ordering::SeqCst);
     let answer = world.admin().get_status(strata_api::admin::v1::GetStatusRequest {}).await.unwrap().into_inner();
-    let state = |name: &str| answer.layers.iter().find(|l| l.layer == name).unwrap().state().as_str_name().replace("LAYER_STATE_", "");
+    let state =
+        |name: &str| answer.layers.iter().find(|l| l.layer == name).unwrap().state().as_str_name().replace("LAYER_STATE_", "");
     assert_eq!(["working", "session", "longterm", "router"].map(state), ["OK", "UNAVAILABLE", "OK", "OK"]);
     assert_eq!(answer.settings["mode.longterm"], "NORMAL");
     assert_eq!(answer.settings["ledger"], "embedded");

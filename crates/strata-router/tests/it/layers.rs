@@ -35,7 +35,7 @@ pub struct BoardFact {
 /// What one target made of one promotion.
 #[derive(Clone, Debug)]
 pub enum Landed {
-    Applied(longterm::WriteResult),
+    Applied(Box<longterm::WriteResult>),
     Aborted,
 }
 
@@ -129,7 +129,12 @@ impl Fake {
     }
 
     pub fn put_fact(&self, task: &str, key: &str, value: &str) {
-        self.state.lock().tasks.entry(task.into()).or_default().insert(key.into(), BoardFact { value: value.into(), epoch: 1, ..Default::default() });
+        self.state
+            .lock()
+            .tasks
+            .entry(task.into())
+            .or_default()
+            .insert(key.into(), BoardFact { value: value.into(), epoch: 1, ..Default::default() });
     }
 
     pub fn fact(&self, task: &str, key: &str) -> BoardFact {
@@ -137,7 +142,13 @@ impl Fake {
     }
 
     pub fn calls_of(&self, method: &str) -> Vec<Claims> {
-        self.state.lock().calls.iter().filter(|(path, _)| path.ends_with(&format!("/{method}"))).map(|(_, claims)| claims.clone()).collect()
+        self.state
+            .lock()
+            .calls
+            .iter()
+            .filter(|(path, _)| path.ends_with(&format!("/{method}")))
+            .map(|(_, claims)| claims.clone())
+            .collect()
     }
 }
 
@@ -266,7 +277,12 @@ impl internal::participant_service_server::ParticipantService for Fake {
                     fact.seal = Some((body.promotion_id.clone(), body.epoch));
                 }
             }
-            Ok(Response::new(internal::SealResponse { value: fact.value.clone(), source: "checker".into(), epoch: fact.epoch, ..Default::default() }))
+            Ok(Response::new(internal::SealResponse {
+                value: fact.value.clone(),
+                source: "checker".into(),
+                epoch: fact.epoch,
+                ..Default::default()
+            }))
         })
     }
 
@@ -277,7 +293,8 @@ impl internal::participant_service_server::ParticipantService for Fake {
             let Some(fact) = state.tasks.get_mut(&body.task_id).and_then(|board| board.get_mut(&body.key)) else {
                 return Ok(Response::new(internal::SettleResponse { already_settled: true }));
             };
-            let held = fact.seal.as_ref().is_some_and(|(promotion, epoch)| *promotion == body.promotion_id && *epoch == body.seal_epoch);
+            let held =
+                fact.seal.as_ref().is_some_and(|(promotion, epoch)| *promotion == body.promotion_id && *epoch == body.seal_epoch);
             if body.committed {
                 fact.overlay = true;
             }
@@ -346,16 +363,25 @@ impl Fake {
         }
         // The one rule of the gate that these tests need (G2): a quote that is not there is refused.
         if attestation.quote() == internal::QuoteState::NotFound {
-            return Err(status(Fault::new(Reason::GateProvenance, "the quote is not there").rule("G2", "quote", "the quote stands in the turn")));
+            return Err(status(Fault::new(Reason::GateProvenance, "the quote is not there").rule(
+                "G2",
+                "quote",
+                "the quote stands in the turn",
+            )));
         }
         let unverified = attestation.quote() == internal::QuoteState::Unverifiable;
         let outcome = if unverified { longterm::Outcome::Candidate } else { state.outcome };
         let active = outcome == longterm::Outcome::Active;
         let number = state.statements.len();
-        let mut memory = memory(&format!("m{number}"), longterm::Kind::try_from(statement.kind).expect("a kind"), &statement.key, &statement.content);
+        let mut memory = memory(
+            &format!("m{number}"),
+            longterm::Kind::try_from(statement.kind).expect("a kind"),
+            &statement.key,
+            &statement.content,
+        );
         memory.status = if active { longterm::Status::Active } else { longterm::Status::Candidate }.into();
         if active && !statement.key.is_empty() {
-            state.owners.insert(statement.key.clone(), memory.owner_epoch);
+            state.owners.insert(statement.key, memory.owner_epoch);
         }
         Ok(Response::new(longterm::WriteResult {
             outcome: outcome.into(),
@@ -392,7 +418,10 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         Ok(Response::new(longterm::ProposeResponse { result: Some(result) }))
     }
 
-    async fn list_candidates(&self, request: Request<longterm::ListCandidatesRequest>) -> Answer<longterm::ListCandidatesResponse> {
+    async fn list_candidates(
+        &self,
+        request: Request<longterm::ListCandidatesRequest>,
+    ) -> Answer<longterm::ListCandidatesResponse> {
         self.seen(&request, &self.longterm_down)?;
         Ok(Response::new(longterm::ListCandidatesResponse { candidates: self.state.lock().due.clone(), ..Default::default() }))
     }
@@ -422,10 +451,10 @@ impl internal::target_service_server::TargetService for Fake {
         self.saga(|state| {
             let result = match state.landed.get(&body.promotion_id) {
                 Some(Landed::Aborted) => return refuse(Reason::PromotionAborted, "aborted"),
-                Some(Landed::Applied(result)) => result.clone(),
+                Some(Landed::Applied(result)) => longterm::WriteResult::clone(result),
                 None => {
                     let result = Self::stored(state, body.statement.unwrap_or_default(), &claims)?.into_inner();
-                    state.landed.insert(body.promotion_id.clone(), Landed::Applied(result.clone()));
+                    state.landed.insert(body.promotion_id.clone(), Landed::Applied(Box::new(result.clone())));
                     result
                 }
             };
@@ -438,7 +467,7 @@ impl internal::target_service_server::TargetService for Fake {
         let body = request.into_inner();
         self.saga(|state| {
             let applied = match state.landed.entry(body.promotion_id).or_insert(Landed::Aborted) {
-                Landed::Applied(result) => Some(result.clone()),
+                Landed::Applied(result) => Some(longterm::WriteResult::clone(result)),
                 Landed::Aborted => None,
             };
             Ok(Response::new(internal::AbortResponse { applied }))
@@ -449,8 +478,14 @@ impl internal::target_service_server::TargetService for Fake {
         self.seen(&request, &self.longterm_down)?;
         let asked = request.into_inner().keys;
         let state = self.state.lock();
-        let owned = |(key, epoch): (&String, &u64)| internal::Owned { key: key.clone(), level: common::Level::User.into(), epoch: *epoch };
-        Ok(Response::new(internal::GetOwnersResponse { owners: state.owners.iter().filter(|(key, _)| asked.contains(key)).map(owned).collect() }))
+        let owned = |(key, epoch): (&String, &u64)| internal::Owned {
+            key: key.clone(),
+            level: common::Level::User.into(),
+            epoch: *epoch,
+        };
+        Ok(Response::new(internal::GetOwnersResponse {
+            owners: state.owners.iter().filter(|(key, _)| asked.contains(key)).map(owned).collect(),
+        }))
     }
 }
 

@@ -23,10 +23,18 @@ async fn suite(ledger: Arc<dyn Ledger>) {
         let fields = ["a".to_owned(), "b".to_owned(), "c:用户".to_owned()];
         assert_eq!(ledger.read(user, &fields, now).await.unwrap(), [None, None, None]);
         assert_eq!(ledger.read(user, &[], now).await.unwrap(), Vec::<Option<String>>::new());
-        assert_eq!(ledger.swap(user, &[change("a", None, Some("1")), change("b", None, Some(""))], now, until).await.unwrap(), Swap::Done);
+        assert_eq!(
+            ledger.swap(user, &[change("a", None, Some("1")), change("b", None, Some(""))], now, until).await.unwrap(),
+            Swap::Done
+        );
         assert_eq!(ledger.read(user, &fields, now).await.unwrap(), [Some("1".into()), Some(String::new()), None]);
         // All or nothing, against what was read: also that something was absent or empty.
-        for lost in [change("a", None, Some("2")), change("a", Some("x"), Some("2")), change("b", None, None), change("c:用户", Some(""), None)] {
+        for lost in [
+            change("a", None, Some("2")),
+            change("a", Some("x"), Some("2")),
+            change("b", None, None),
+            change("c:用户", Some(""), None),
+        ] {
             assert_eq!(ledger.swap(user, &[change("a", Some("1"), Some("9")), lost], now, until).await.unwrap(), Swap::Lost);
         }
         assert_eq!(ledger.read(user, &fields, now).await.unwrap(), [Some("1".into()), Some(String::new()), None]);
@@ -74,6 +82,10 @@ async fn the_redis_ledger_behaves_and_every_key_has_a_ttl() {
     assert_eq!(keys.len(), 7, "a hash and an entry per user, and the list: {keys:?}");
     for key in keys {
         assert!(key.ttl.is_some(), "{}", key.key);
-        assert!(key.key == "strata:promotions:open" || (key.key.contains('{') && key.key.matches('}').count() == 1), "one hash tag: {}", key.key);
+        assert!(
+            key.key == "strata:promotions:open" || (key.key.contains('{') && key.key.matches('}').count() == 1),
+            "one hash tag: {}",
+            key.key
+        );
     }
 }

@@ -18,7 +18,8 @@ fn put(task: &str, key: &str, value: &str) -> working::PutFactsRequest {
 }
 
 fn remember(key: &str, content: &str) -> longterm::RememberRequest {
-    let statement = longterm::Statement { kind: longterm::Kind::Fact.into(), key: key.into(), content: content.into(), ..Default::default() };
+    let statement =
+        longterm::Statement { kind: longterm::Kind::Fact.into(), key: key.into(), content: content.into(), ..Default::default() };
     longterm::RememberRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() }
 }
 
@@ -54,7 +55,10 @@ async fn story(ledger: Arc<dyn Ledger>) {
     assert_eq!(world.fake.fact("task-1", "home.city").value, "Berlin");
     let board = working::GetTaskRequest { user_id: "u1".into(), task_id: "task-1".into(), ..Default::default() };
     let facts = world.working().get_task(board).await.unwrap().into_inner().task.unwrap().facts;
-    assert_eq!(facts.iter().map(|f| (f.key.as_str(), f.overlay)).collect::<Vec<_>>(), [("home.city", true), ("invoice.total", false)]);
+    assert_eq!(
+        facts.iter().map(|f| (f.key.as_str(), f.overlay)).collect::<Vec<_>>(),
+        [("home.city", true), ("invoice.total", false)]
+    );
 
     // A reference to the record is no claim (rule W11).
     let mut reference = put("task-1", "city.record", "");
@@ -63,7 +67,11 @@ async fn story(ledger: Arc<dyn Ledger>) {
     assert_eq!(claims(&world, "city.record", "task-1").await, []);
 
     // The end of the task ends its claims.
-    world.working().end_task(working::EndTaskRequest { user_id: "u1".into(), task_id: "task-1".into(), ..Default::default() }).await.unwrap();
+    world
+        .working()
+        .end_task(working::EndTaskRequest { user_id: "u1".into(), task_id: "task-1".into(), ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(claims(&world, "invoice.total", "task-1").await, []);
     assert_eq!(claims(&world, "invoice.total", "task-2").await, [pair("working", "OWNED")]);
     // When long-term memory owns the key no more, it can be claimed again.
@@ -134,5 +142,8 @@ async fn boards_go_on_without_the_ledger_and_claims_are_entered_later() {
     assert_eq!(reason(world.working().put_facts(put("t", "profile.city", "Rome")).await), Reason::FactOwnedByOtherLayer);
     proxy.set(Mode::Pass);
     let world = &world;
-    eventually(Duration::from_secs(15), || async move { world.router.recover().await.is_ok() && claims(world, "b", "t").await == [pair("working", "OWNED")] }).await;
+    eventually(Duration::from_secs(15), || async move {
+        world.router.recover().await.is_ok() && claims(world, "b", "t").await == [pair("working", "OWNED")]
+    })
+    .await;
 }

@@ -42,7 +42,12 @@ pub fn over_redis(url: &str) -> Arc<dyn Ledger> {
 }
 
 pub fn principal(roles: &[Role]) -> Principal {
-    Principal { id: "key:test".into(), tenant: TenantId::new("t1").expect("id"), user: None, roles: roles.iter().copied().collect::<BTreeSet<_>>() }
+    Principal {
+        id: "key:test".into(),
+        tenant: TenantId::new("t1").expect("id"),
+        user: None,
+        roles: roles.iter().copied().collect::<BTreeSet<_>>(),
+    }
 }
 
 /// A router, and how to call it.
@@ -71,7 +76,10 @@ impl World {
         let layer = |routes| signer.sign(channel::local(stack::internal(routes, Arc::clone(&verifier), &deps)));
         use tonic::service::Routes;
         let layers = LayerChannels {
-            working: layer(Routes::new(WorkingMemoryServiceServer::new(fake.clone())).add_service(ParticipantServiceServer::new(fake.clone()))),
+            working: layer(
+                Routes::new(WorkingMemoryServiceServer::new(fake.clone()))
+                    .add_service(ParticipantServiceServer::new(fake.clone())),
+            ),
             session: layer(Routes::new(SessionMemoryServiceServer::new(fake.clone()))),
             longterm: layer(
                 Routes::new(LongTermMemoryServiceServer::new(fake.clone()))
@@ -115,7 +123,13 @@ impl World {
     }
 }
 
-async fn build(ports: &Ports, layers: &LayerChannels, ledger: &Arc<dyn Ledger>, modes: &SharedModes, registry: Registry) -> RouterRole {
+async fn build(
+    ports: &Ports,
+    layers: &LayerChannels,
+    ledger: &Arc<dyn Ledger>,
+    modes: &SharedModes,
+    registry: Registry,
+) -> RouterRole {
     let deps = RouterDeps {
         ports: ports.clone(),
         settings: Arc::new(ArcSwap::from_pointee(PolicySettings::default())),
