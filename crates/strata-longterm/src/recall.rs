@@ -156,6 +156,8 @@ struct Prepared {
     weights: QueryWeights,
     keyed: Vec<Candidate>,
     pending: Vec<PendingRow>,
+    /// The index lacks more than `pending` holds: words are then looked up in the truth.
+    behind: bool,
 }
 
 /// A record the index has still to be told of.
@@ -357,7 +359,9 @@ impl Recall {
                 }
                 if searches {
                     prepared.weights = search::query_weights(db, &prepared.owner_ids, &terms)?;
-                    prepared.pending = pending_rows(db, &prepared, &asked.filter, space.as_deref(), &cached)?;
+                    let ids = search::pending(db, &prepared.owner_ids, PENDING_ROWS)?;
+                    prepared.behind = ids.len() == PENDING_ROWS;
+                    prepared.pending = pending_rows(db, &prepared, ids, &asked.filter, space.as_deref(), &cached)?;
                 }
                 Ok(Some(prepared))
             })
@@ -406,20 +410,18 @@ impl Recall {
             }
         };
         let (legs, ()) = futures::join!(legs, embeds);
-        found.legs = match legs {
-            Some(legs) => legs,
-            None => {
-                found.degraded = true;
-                found.findings.push(Finding::new("D2", "DEGRADED", "the search index does not answer: found by keys and words"));
-                let (ids, sparse, filter) = (prepared.owner_ids.clone(), query.sparse.clone(), asked.filter.clone());
-                let keyword = self
-                    .parts
-                    .database
-                    .read(move |db| search::keyword_leg(db, &ids, &sparse, &filter, limit))
-                    .await?;
-                Legs { dense: Vec::new(), keyword }
-            }
-        };
+        if legs.is_none() {
+            found.degraded = true;
+            found.findings.push(Finding::new("D2", "DEGRADED", "the search index does not answer: found by keys and words"));
+        }
+        if legs.is_none() || prepared.behind {
+            let (ids, sparse, filter) = (prepared.owner_ids.clone(), query.sparse, asked.filter.clone());
+            let keyword =
+                self.parts.database.read(move |db| search::keyword_leg(db, &ids, &sparse, &filter, limit)).await?;
+            found.legs = Legs { dense: legs.unwrap_or_default().dense, keyword };
+        } else {
+            found.legs = legs.unwrap_or_default();
+        }
         Ok(found)
     }
 
@@ -514,12 +516,13 @@ fn record_filter(owner: &Owner, asked: &convert::Filter, now: Timestamp) -> Reco
 fn pending_rows(
     db: &Connection,
     prepared: &Prepared,
+    ids: Vec<MemoryId>,
     filter: &RecordFilter,
     space: Option<&str>,
     cached: &Cache<MemoryId, Arc<Vec<f32>>>,
 ) -> Result<Vec<PendingRow>, SqliteError> {
     let mut out = Vec::new();
-    for memory_id in search::pending(db, &prepared.owner_ids, PENDING_ROWS)? {
+    for memory_id in ids {
         let Some(candidate) = search::candidate(db, &prepared.owner_ids, memory_id, filter)? else { continue };
         let words = search::keyword_match(db, candidate.owner_id, memory_id, candidate.length, &prepared.weights.known)?;
         let mut vector = cached.get(&memory_id);

@@ -391,7 +391,11 @@ impl Relay {
     fn note(&self, stop: &Stop) {
         let mut state = self.shared.state.lock();
         match stop {
-            Stop::Index(_) => state.index_down = true,
+            Stop::Index(_) => {
+                state.index_down = true;
+                // It may come back without its collection.
+                self.shared.prepared.store(false, Ordering::Release);
+            }
             Stop::Embedder => state.embedder_down = true,
             Stop::Database(_) => {}
         }

@@ -16,12 +16,9 @@ mod suite;
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
 use strata_core::policy::{recall::round_score, status};
 use strata_core::record::{Kind, Status, Tier};
 use strata_core::{AgentId, Fault, MemoryId, Owner, Timestamp};
-use strata_runtime::sqlite::Database;
-use strata_text::embed::EmbedderIdentity;
 
 /// A content-free stand-in for a text that is filtered by equality: an agent, a tag, a metadata pair, a session. The
 /// index never holds such texts, and no character in one can mean anything to a query language (cases C043, C044).
@@ -294,36 +291,6 @@ pub trait Index: Send + Sync + Debug {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     async fn retire(&self, earlier: &Space) -> Result<(), Fault>;
-}
-
-/// Which index, and how.
-#[derive(Clone, Debug)]
-pub enum IndexConfig {
-    /// The exact scan over the rows in SQLite.
-    Exact {
-        /// Bytes of hot users in memory.
-        hot_bytes: u64,
-    },
-    /// A Qdrant server.
-    Qdrant(qdrant::QdrantSettings),
-}
-
-impl Default for IndexConfig {
-    fn default() -> Self {
-        Self::Exact { hot_bytes: exact::HOT_BYTES }
-    }
-}
-
-/// Opens the configured index for the vectors of `embedder`; does not connect.
-///
-/// # Errors
-/// `INVALID_FIELD` when the address of the server cannot be used.
-pub fn open(config: &IndexConfig, database: &Database, embedder: Option<&EmbedderIdentity>) -> Result<Arc<dyn Index>, Fault> {
-    let space = embedder.map(|identity| Space { model: identity.name.clone(), dims: identity.dimensions });
-    Ok(match config {
-        IndexConfig::Exact { hot_bytes } => Arc::new(exact::ExactIndex::new(database.clone(), space, *hot_bytes)),
-        IndexConfig::Qdrant(settings) => Arc::new(qdrant::QdrantIndex::new(settings.clone(), space)?),
-    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::metadata::search;
 use crate::testing::{NOW, Put, Store, Words, upsert};
 use qdrant_client::qdrant::Filter;
 use qdrant_client::qdrant::condition::ConditionOneOf;
+use std::sync::Arc;
 use std::time::Duration;
 use strata_core::record::Kind;
 use strata_runtime::sqlite::SqliteError;

@@ -1,8 +1,9 @@
 //! Recall and the relay together, over both indexes.
 
 use super::*;
-use crate::index::qdrant::QdrantSettings;
-use crate::index::{IndexConfig, exact, open};
+use crate::index::Space;
+use crate::index::exact::{ExactIndex, HOT_BYTES};
+use crate::index::qdrant::{QdrantIndex, QdrantSettings};
 use crate::testing::{NOW, Put, Store, Words};
 use strata_api::longterm::v1::{RecallFilter, RecallRequest, RecallResponse};
 use strata_core::time::{HOUR, MINUTE};
@@ -24,9 +25,14 @@ fn words() -> Words {
 }
 
 impl World {
-    async fn over(store: Store, config: &IndexConfig, words: Option<Words>) -> Self {
+    /// Over the server of `settings`, else over the exact scan.
+    async fn over(store: Store, settings: Option<QdrantSettings>, words: Option<Words>) -> Self {
         let embedder = words.clone().map(|words| Arc::new(words) as Arc<dyn Embedder>);
-        let index = open(config, &store.database, embedder.as_ref().map(|e| e.identity())).expect("an index");
+        let space = words.as_ref().map(|w| Space { model: w.identity.name.clone(), dims: w.identity.dimensions });
+        let index: Arc<dyn Index> = match settings {
+            Some(settings) => Arc::new(QdrantIndex::new(settings, space).expect("a client")),
+            None => Arc::new(ExactIndex::new(store.database.clone(), space, HOT_BYTES)),
+        };
         let clock = ManualClock::at(NOW);
         let ports = Ports { clock: clock.port(), ids: SeqIds::seeded(7).port() };
         let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
@@ -46,11 +52,11 @@ impl World {
     }
 
     async fn exact(words: Option<Words>) -> Self {
-        Self::over(Store::open(), &IndexConfig::default(), words).await
+        Self::over(Store::open(), None, words).await
     }
 
     async fn on(double: &WireDouble, words: Option<Words>) -> Self {
-        Self::over(Store::open(), &qdrant(double), words).await
+        Self::over(Store::open(), Some(qdrant(double)), words).await
     }
 
     /// Starts the relay and waits until the index knows everything.
@@ -85,14 +91,8 @@ impl World {
     }
 }
 
-fn qdrant(double: &WireDouble) -> IndexConfig {
-    IndexConfig::Qdrant(QdrantSettings {
-        url: double.url(),
-        prefix: unique("recall"),
-        exact: true,
-        timeout: Duration::from_secs(2),
-        ..QdrantSettings::default()
-    })
+fn qdrant(double: &WireDouble) -> QdrantSettings {
+    QdrantSettings { url: double.url(), prefix: unique("recall"), exact: true, ..QdrantSettings::default() }
 }
 
 fn of(query: &str) -> RecallRequest {
@@ -417,7 +417,7 @@ async fn c123_c125_another_embedder_is_noticed_and_every_record_embedded_again()
     assert_eq!(made, 150, "what was in the outbox");
 
     // The same dimension, another model.
-    let world = World::over(world.store, &IndexConfig::Exact { hot_bytes: exact::HOT_BYTES }, Some(Words::new("words@2", 256))).await;
+    let world = World::over(world.store, None, Some(Words::new("words@2", 256))).await;
     assert!(!world.relay.dense_ready());
     let answer = world.ask(&owner, of("drink number 7")).await.expect("an answer");
     assert!(answer.degraded && answer.findings.iter().any(|finding| finding.outcome == "REINDEXING"));
@@ -474,7 +474,7 @@ async fn c134_a_slow_embedder_holds_no_transaction() {
 async fn a_shutdown_delivers_what_is_left_and_a_reindex_restores_a_lost_index() {
     let double = WireDouble::start();
     let config = qdrant(&double);
-    let world = World::over(Store::open(), &config, Some(words())).await;
+    let world = World::over(Store::open(), Some(config.clone()), Some(words())).await;
     let owner = unique_owner();
     world.relay.spawn(&world.tasks);
     for n in 0..20 {
@@ -484,7 +484,7 @@ async fn a_shutdown_delivers_what_is_left_and_a_reindex_restores_a_lost_index() 
     assert_eq!(world.relay.status().await.expect("a status").pending, 0);
 
     let embedder = words();
-    let world = World::over(world.store, &config, Some(embedder.clone())).await;
+    let world = World::over(world.store, Some(config), Some(embedder.clone())).await;
     world.delivered().await;
     world.recall.parts.index.reset().await.expect("lost");
     assert!(world.found(&owner, "drink number").await.is_empty(), "a stale index costs recall");
@@ -527,4 +527,18 @@ async fn c141_thresholds_cut_from_the_low_end() {
         let between = f64::midpoint(fused[kept - 1], fused[kept]);
         assert_eq!(world.ask(&owner, ask(between)).await.expect("an answer").items.len(), kept);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c126_a_record_far_back_in_a_long_outbox_is_found_by_its_words() {
+    let double = WireDouble::start();
+    let world = World::on(&double, Some(words())).await;
+    world.recall.parts.index.prepare().await.expect("an empty index");
+    let owner = unique_owner();
+    world.store.put(Put::new(&owner, "the very first sentence")).await;
+    for n in 0..PENDING_ROWS {
+        world.store.put(Put::new(&owner, &format!("drink number {n}"))).await;
+    }
+    let found = world.found(&owner, "first sentence").await;
+    assert_eq!(found.first().map(String::as_str), Some("the very first sentence"));
 }
