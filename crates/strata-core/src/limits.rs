@@ -131,8 +131,9 @@ pub const STORE_QUEUE: usize = 1_024;
 pub const STORE_BATCH: usize = 128;
 /// Seconds a promotion may take from seal to apply (rule P5).
 pub const PROMOTION_SECONDS: i64 = 10;
-/// Seconds a claim in the ledger lasts without being renewed (rule P2): the longest idle time of a board.
-pub const CLAIM_LEASE_SECONDS: i64 = 24 * 3600;
+/// Seconds a claim in the ledger lasts without being renewed (rule P2). It is renewed at half of it, which is the longest
+/// idle time of a board.
+pub const CLAIM_LEASE_SECONDS: i64 = 48 * 3600;
 /// Seconds a mark of an outer owner is kept in the ledger: it is found again in long-term memory when it is gone.
 pub const MARK_SECONDS: i64 = 30 * 24 * 3600;
 /// Seconds a promotion stays in the journal after its last change (policies.md "Where state lives").

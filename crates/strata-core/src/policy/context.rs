@@ -851,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn a180_a181_a182_a183_a184_c7_golden_order_headers_labels_notice() {
+    fn a180_a181_a182_a183_a184_golden_order_headers_labels_notice() {
         let context = assemble(&ContextSettings::default(), &frame(2_000), &sample(), &Simple).expect("fits");
         expect![[r###"
             You book tables.
@@ -1164,7 +1164,7 @@ mod tests {
     }
 
     #[test]
-    fn c8_intent_by_rule_in_both_languages() {
+    fn intent_by_rule_in_both_languages() {
         for (words, expected) in [
             ("刚才那个方案继续", Intent::Continue),
             ("As I said, the second one", Intent::Continue),

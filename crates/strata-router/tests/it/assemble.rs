@@ -114,6 +114,25 @@ async fn a200_c119_a_failed_layer_costs_its_part_only() {
 }
 
 #[tokio::test]
+async fn c127_keyword_recall_alone_is_shown_and_said() {
+    let world = world().await;
+    world.fake.state.lock().degraded = true;
+    let answer = assemble(&world, ask("Is it due?")).await;
+    assert_eq!(state(&answer, "longterm"), LayerState::Degraded);
+    assert!(answer.text.contains("Pays by bank transfer."));
+}
+
+#[tokio::test]
+async fn constraints_and_identity_are_in_whatever_is_asked() {
+    let world = world().await;
+    // Continuing asks for less of the memory, nothing asks for none: what is resident stays.
+    for input in ["继续", ""] {
+        let answer = assemble(&world, ask(input)).await;
+        assert!(answer.text.contains("Never pay on Sundays.") && answer.text.contains("Lives in Paris."), "{input}");
+    }
+}
+
+#[tokio::test]
 async fn c179_recall_off_takes_the_memory_out_and_says_so() {
     let world = world().await;
     for mode in [Mode::RecallOff, Mode::Bypass] {

@@ -47,6 +47,8 @@ pub struct State {
     pub owners: BTreeMap<String, u64>,
     pub memories: Vec<longterm::Memory>,
     pub due: Vec<longterm::Candidate>,
+    /// Vectors are not available.
+    pub degraded: bool,
     pub landed: BTreeMap<String, Landed>,
     /// How the target answers an apply.
     pub outcome: longterm::Outcome,
@@ -81,6 +83,7 @@ impl Default for Fake {
                 owners: BTreeMap::new(),
                 memories: Vec::new(),
                 due: Vec::new(),
+                degraded: false,
                 landed: BTreeMap::new(),
                 outcome: longterm::Outcome::Active,
                 refusal: None,
@@ -432,7 +435,12 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         let state = self.state.lock();
         let found = state.memories.iter().filter(|m| if body.query.is_empty() { body.keys.contains(&m.key) } else { true });
         let items = found.map(|m| longterm::RecallItem { memory: Some(m.clone()), score: 0.5, ..Default::default() }).collect();
-        Ok(Response::new(longterm::RecallResponse { items, recall_id: "r1".into(), ..Default::default() }))
+        Ok(Response::new(longterm::RecallResponse {
+            items,
+            recall_id: "r1".into(),
+            degraded: state.degraded,
+            ..Default::default()
+        }))
     }
 
     async fn list_memories(&self, request: Request<longterm::ListMemoriesRequest>) -> Answer<longterm::ListMemoriesResponse> {
