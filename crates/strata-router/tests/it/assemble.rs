@@ -114,7 +114,7 @@ async fn a200_c119_a_failed_layer_costs_its_part_only() {
 }
 
 #[tokio::test]
-async fn c127_keyword_recall_alone_is_shown_and_said() {
+async fn keyword_recall_alone_is_shown_and_said() {
     let world = world().await;
     world.fake.state.lock().degraded = true;
     let answer = assemble(&world, ask("Is it due?")).await;
@@ -226,7 +226,7 @@ async fn an_overlay_older_than_the_users_words_loses_to_them() {
 }
 
 #[tokio::test]
-async fn x01_a_board_is_not_in_a_context_without_its_task() {
+async fn a_board_is_not_in_a_context_without_its_task() {
     let world = world().await;
     world
         .working()

@@ -98,7 +98,7 @@ async fn a_task_fact_is_committed_with_the_value_at_the_seal() {
 }
 
 #[tokio::test]
-async fn a139_a140_a141_a142_c154_what_the_gate_decides_is_shown_and_the_source_is_free_again() {
+async fn what_the_gate_decides_is_shown_and_the_source_is_free_again() {
     let refusals = [
         Fault::new(Reason::GateContent, "cannot be read alone").rule("G7", "statement", "the text cannot be read alone"),
         Fault::new(Reason::GatePii, "a secret").rule("G3", "statement", "a secret is never stored"),
