@@ -48,7 +48,13 @@ pub(crate) struct Compressor {
     clock: Arc<dyn Clock>,
     tasks: TaskGroup,
     cues: moka::sync::Cache<CueKey, Arc<TurnCues>>,
+    /// One compression of a session at a time in this process: plans that race cost much and gain nothing. Sessions that
+    /// share a lane wait for each other.
+    lanes: Arc<[tokio::sync::Mutex<()>]>,
 }
+
+/// Sessions that can be compressed at once.
+const LANES: usize = 64;
 
 /// Turns with their cues.
 #[derive(Clone, Debug, Default)]
@@ -67,22 +73,44 @@ impl Compressor {
             u32::try_from(200 + cues.sentences.iter().map(sentence).sum::<usize>()).unwrap_or(u32::MAX)
         };
         let cues = moka::sync::Cache::builder().max_capacity(CUE_CACHE_BYTES).weigher(weigh).build();
-        Self { store, clock, tasks, cues }
+        let lanes = (0..LANES).map(|_| tokio::sync::Mutex::new(())).collect();
+        Self { store, clock, tasks, cues, lanes }
+    }
+
+    fn lane(&self, key: &SessionKey) -> &tokio::sync::Mutex<()> {
+        let tag = key.session_tag();
+        let place = tag.bytes().chain(key.user().as_str().bytes()).fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+        &self.lanes[place % LANES]
+    }
+
+    /// Compresses what an append made due, unless it is being done already: what comes in meanwhile is due again with the
+    /// next append. Answers whether it ran.
+    ///
+    /// # Errors
+    /// As [`Compressor::run`].
+    pub(crate) async fn run_due(&self, settings: &SessionSettings, key: &SessionKey) -> Result<bool, Fault> {
+        let Ok(_lane) = self.lane(key).try_lock() else { return Ok(false) };
+        self.attempt(settings, key, settings.keep_turns, None).await.map(|_| true)
     }
 
     /// Compresses what is due, leaving the `keep` newest turns, then remakes old ranges coarser. With nothing to compress
     /// the answer has no summary (rule S8).
     ///
     /// # Errors
-    /// `NOT_FOUND`, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `FACT_SEALED` when other compressions kept coming first, errors
+    /// `NOT_FOUND`, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `OVERLOADED` when compressions of other replicas kept coming first, errors
     /// of the store. Nothing was written then.
     pub(crate) async fn run(&self, settings: &SessionSettings, key: &SessionKey, keep: u32, request: Option<Request<'_>>) -> Result<Answer, Fault> {
+        let _lane = self.lane(key).lock().await;
+        self.attempt(settings, key, keep, request).await
+    }
+
+    async fn attempt(&self, settings: &SessionSettings, key: &SessionKey, keep: u32, request: Option<Request<'_>>) -> Result<Answer, Fault> {
         for _ in 0..ATTEMPTS {
             let now = self.clock.now();
-            if let Some(request) = &request {
-                if let Some(answer) = self.store.committed(key, now, request.key).await? {
-                    return Ok(Answer::Replay(answer));
-                }
+            if let Some(request) = &request
+                && let Some(answer) = self.store.committed(key, now, request.key).await?
+            {
+                return Ok(Answer::Replay(answer));
             }
             let state = self.store.state(key, now).await?.ok_or_else(|| not_found(key.session()))?;
             let (mut commit, compression) = self.plan(settings, key, state, keep).await?;
@@ -101,6 +129,7 @@ impl Compressor {
 
     /// Remakes adjacent ranges as one from their originals until none are due (rule S4).
     pub(crate) async fn coarsen(&self, settings: &SessionSettings, key: &SessionKey) -> Result<(), Fault> {
+        let _lane = self.lane(key).lock().await;
         for _ in 0..ATTEMPTS {
             let Some(state) = self.store.state(key, self.clock.now()).await? else { return Ok(()) };
             let Some(range) = policy::ranges_to_merge(&state.summaries, settings.summary_fan_in) else { return Ok(()) };

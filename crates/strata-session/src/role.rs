@@ -99,17 +99,15 @@ impl SessionRole {
         let (store, clock) = (Arc::clone(&self.shared.store), Arc::clone(&self.shared.ports.clock));
         let stop = self.shared.tasks.token().clone();
         self.shared.tasks.spawn("session sweep", async move {
+            let mut ticks = tokio::time::interval(SWEEP_PAUSE);
             loop {
-                match store.sweep(clock.now()).await {
-                    // A full batch: more is waiting; let others write in between.
-                    Ok(true) => tokio::task::yield_now().await,
-                    Ok(false) | Err(_) => tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = tokio::time::sleep(SWEEP_PAUSE) => {}
-                    },
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = ticks.tick() => {}
                 }
-                if stop.is_cancelled() {
-                    return;
+                // A full batch: more is waiting; others write in between.
+                while !stop.is_cancelled() && matches!(store.sweep(clock.now()).await, Ok(true)) {
+                    tokio::task::yield_now().await;
                 }
             }
         });

@@ -149,7 +149,9 @@ impl SessionService {
     async fn compress_due(&self, settings: SessionSettings, key: &SessionKey) {
         let (shared, key) = (Arc::clone(&self.shared), key.clone());
         let work = async move {
-            shared.compressor.run(&settings, &key, settings.keep_turns, None).await?;
+            if !shared.compressor.run_due(&settings, &key).await? {
+                return Ok(());
+            }
             let coarser = Arc::clone(&shared);
             shared.tasks.spawn("session coarsening", async move {
                 if let Err(fault) = coarser.compressor.coarsen(&settings, &key).await {

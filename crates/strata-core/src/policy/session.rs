@@ -314,7 +314,6 @@ pub struct Verdict {
     pub denied: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 const fn is_zero(value: &u32) -> bool {
     *value == 0
 }
@@ -357,7 +356,6 @@ mod rule_name {
     use super::{RULES, RuleId};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
     pub(super) fn serialize<S: Serializer>(rule: &RuleId, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(rule.0)
     }

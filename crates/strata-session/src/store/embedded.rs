@@ -232,10 +232,10 @@ impl<'c> At<'c> {
                 self.unbury()?;
             }
         }
-        if let Some(request) = append.request {
-            if let Some(answer) = self.seen(request)? {
-                return Appended::decode(&answer, true).ok_or_else(damaged);
-            }
+        if let Some(request) = append.request
+            && let Some(answer) = self.seen(request)?
+        {
+            return Appended::decode(&answer, true).ok_or_else(damaged);
         }
         if live.is_none() && grave.is_some() {
             return Err(ended(&append_session(append)));
@@ -343,10 +343,10 @@ impl<'c> At<'c> {
                 self.unbury()?;
             }
         }
-        if let Some(request) = request {
-            if let Some(answer) = self.seen(request)? {
-                return Ended::decode(&answer).ok_or_else(damaged);
-            }
+        if let Some(request) = request
+            && let Some(answer) = self.seen(request)?
+        {
+            return Ended::decode(&answer).ok_or_else(damaged);
         }
         let Some(head) = live else {
             let over = grave.ok_or_else(|| not_found(session))?;
