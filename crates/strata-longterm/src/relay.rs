@@ -224,7 +224,7 @@ impl Relay {
     /// # Errors
     /// As the database says.
     pub async fn status(&self) -> Result<RelayStatus, Fault> {
-        let (pending, oldest) = self.shared.database.read(|db| search::outbox_state(db)).await?;
+        let (pending, oldest) = self.shared.database.read(search::outbox_state).await?;
         let now = self.shared.ports.clock.now();
         let mut state = self.shared.state.lock().clone();
         state.pending = pending;
@@ -310,10 +310,10 @@ impl Relay {
         }
         // Through: records that came meanwhile went through the outbox, in the new space from the start.
         let current = shared.index.space().cloned();
-        if let Some(earlier) = space.as_deref().and_then(space_from).filter(|earlier| Some(earlier) != current.as_ref()) {
-            if current.is_some() {
-                shared.index.retire(&earlier).await.map_err(Stop::Index)?;
-            }
+        if let Some(earlier) = space.as_deref().and_then(space_from)
+            && current.as_ref().is_some_and(|current| *current != earlier)
+        {
+            shared.index.retire(&earlier).await.map_err(Stop::Index)?;
         }
         let text = current.as_ref().map(space_text);
         shared

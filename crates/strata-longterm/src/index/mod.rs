@@ -396,7 +396,7 @@ mod tests {
             IndexedRow { tier: Tier::Stable, ..fits.clone() },
             IndexedRow { marks: marks(["a"], &BTreeMap::new(), []), ..fits.clone() },
             IndexedRow { event_time: NOW.plus(1), ..fits.clone() },
-            IndexedRow { event_time: NOW.plus(-1), ..fits.clone() },
+            IndexedRow { event_time: NOW.plus(-1), ..fits },
         ] {
             assert!(!full.admits(&miss), "{miss:?}");
         }

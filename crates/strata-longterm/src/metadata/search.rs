@@ -67,8 +67,23 @@ fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
 const INDEXED: &str = "r.memory_id, r.kind, r.tier, r.status, r.version, r.event_time, r.expire_time, r.valid_from, \
      r.valid_to, r.tags, r.metadata, r.length, r.owner_id";
 
-/// A row as the index knows it, without the marks of its sessions.
-fn indexed_row(row: &Row<'_>, agent: Mark) -> rusqlite::Result<(IndexedRow, u32, Vec<String>, BTreeMap<String, String>)> {
+/// A row as the index knows it, and what its marks are made of.
+struct Unmarked {
+    row: IndexedRow,
+    length: u32,
+    tags: Vec<String>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Unmarked {
+    /// With its marks; the sessions are those of its evidence.
+    fn marked(mut self, sessions: &BTreeSet<String>) -> IndexedRow {
+        self.row.marks = marks(self.tags.iter().map(String::as_str), &self.metadata, sessions.iter().map(String::as_str));
+        self.row
+    }
+}
+
+fn indexed_row(row: &Row<'_>, agent: Mark) -> rusqlite::Result<Unmarked> {
     let json = |column: usize| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
     let broken = |column| rusqlite::Error::InvalidColumnType(column, String::new(), rusqlite::types::Type::Text);
     let tags = match json(9)? {
@@ -92,7 +107,7 @@ fn indexed_row(row: &Row<'_>, agent: Mark) -> rusqlite::Result<(IndexedRow, u32,
         valid_to: time(row, 8)?,
         marks: Vec::new(),
     };
-    Ok((indexed, row.get(11)?, tags, metadata))
+    Ok(Unmarked { row: indexed, length: row.get(11)?, tags, metadata })
 }
 
 fn weights(counts: Vec<(u32, u32)>, length: u32) -> Vec<(u32, f32)> {
@@ -143,11 +158,11 @@ pub fn each_of_user(
         ))?;
         let mut rows = statement.query(params![owner_id, model.unwrap_or_default()])?;
         while let Some(row) = rows.next()? {
-            let (mut indexed, length, tags, metadata) = indexed_row(row, agent_mark(owner.agent.as_ref()))?;
-            let of = sessions.remove(&indexed.memory_id).unwrap_or_default();
-            indexed.marks = marks(tags.iter().map(String::as_str), &metadata, of.iter().map(String::as_str));
+            let found = indexed_row(row, agent_mark(owner.agent.as_ref()))?;
+            let (memory_id, length) = (found.row.memory_id, found.length);
+            let indexed = found.marked(&sessions.remove(&memory_id).unwrap_or_default());
             let vector = row.get_ref(13)?.as_blob_or_null().map_err(rusqlite::Error::from)?.map(vector_of);
-            let terms = weights(terms.remove(&indexed.memory_id).unwrap_or_default(), length);
+            let terms = weights(terms.remove(&memory_id).unwrap_or_default(), length);
             take(Upsert { owner: owner.clone(), row: indexed, vector, terms });
         }
     }
@@ -167,11 +182,11 @@ pub fn upsert_of(connection: &Connection, memory_id: MemoryId, model: Option<&st
     let mut rows = statement.query(params![id_bytes(memory_id), model.unwrap_or_default()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let Some(owner) = stored_owner(row.get(14)?, row.get(15)?, row.get(16)?) else { return Err(SqliteError::Other) };
-    let (mut indexed, length, tags, metadata) = indexed_row(row, agent_mark(owner.agent.as_ref()))?;
+    let found = indexed_row(row, agent_mark(owner.agent.as_ref()))?;
+    let length = found.length;
     let owner_id: i64 = row.get(12)?;
     let vector = row.get_ref(13)?.as_blob_or_null().map_err(rusqlite::Error::from)?.map(vector_of);
-    let sessions = sessions_of(connection, memory_id)?;
-    indexed.marks = marks(tags.iter().map(String::as_str), &metadata, sessions.iter().map(String::as_str));
+    let indexed = found.marked(&sessions_of(connection, memory_id)?);
     let counts = terms_of(connection, owner_id, memory_id)?;
     Ok(Some(Upsert { owner, row: indexed, vector, terms: weights(counts, length) }))
 }
@@ -275,11 +290,14 @@ const CANDIDATE: &str = "r.key, r.is_set, r.value, r.confidence, r.importance, r
 fn candidate_of(connection: &Connection, row: &Row<'_>, with_marks: bool) -> Result<Candidate, SqliteError> {
     let agent: String = row.get(21)?;
     let agent = AgentId::new(agent).ok();
-    let (mut indexed, length, tags, metadata) = indexed_row(row, agent_mark(agent.as_ref()))?;
-    if with_marks {
-        let sessions = sessions_of(connection, indexed.memory_id)?;
-        indexed.marks = marks(tags.iter().map(String::as_str), &metadata, sessions.iter().map(String::as_str));
-    }
+    let found = indexed_row(row, agent_mark(agent.as_ref()))?;
+    let length = found.length;
+    let indexed = if with_marks {
+        let sessions = sessions_of(connection, found.row.memory_id)?;
+        found.marked(&sessions)
+    } else {
+        found.row
+    };
     Ok(Candidate {
         row: indexed,
         owner_id: row.get(12)?,
