@@ -23,6 +23,7 @@ use strata_core::policy::status::is_valid;
 use strata_core::record::{Status, Tier};
 use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
 use strata_runtime::Claims;
+use strata_runtime::task::detached_write;
 use tonic::{Request, Response, Status as GrpcStatus};
 
 /// Bytes of records in one answer: below the largest message, with room for what goes around them (case C087).
@@ -83,22 +84,27 @@ impl State {
     {
         let (scope, actor, settings) = (call.scope.clone(), call.claims.caller.id.clone(), call.settings.clone());
         let (tombstones, now) = (self.tombstones.clone(), call.now);
-        let answer = self
-            .database
-            .write(move |db| {
-                if let Some(answer) = replayed(db, &scope, key.as_ref(), now)? {
-                    return Ok(answer);
-                }
-                let context = Context { scope: &scope, actor: &actor, settings: &settings, tombstones: &tombstones, now };
-                let (answer, remember) = work(db, &context)?;
-                if let (true, Some(key), Some(visible)) = (remember, &key, Visible::of(db, &scope)?) {
-                    ledger::remember_answer(db, visible.user_id, key, &answer.encode_to_vec(), now)?;
-                }
-                Ok::<_, Fault>(answer)
-            })
-            .await?;
-        self.relay.wake();
-        Ok(answer)
+        let (database, relay) = (self.database.clone(), self.relay.clone());
+        // A caller that goes away takes neither the write nor the news of it along: an outbox nobody is told of would grow
+        // old and push writes back.
+        detached_write(async move {
+            let answer = database
+                .write(move |db| {
+                    if let Some(answer) = replayed(db, &scope, key.as_ref(), now)? {
+                        return Ok(answer);
+                    }
+                    let context = Context { scope: &scope, actor: &actor, settings: &settings, tombstones: &tombstones, now };
+                    let (answer, remember) = work(db, &context)?;
+                    if let (true, Some(key), Some(visible)) = (remember, &key, Visible::of(db, &scope)?) {
+                        ledger::remember_answer(db, visible.user_id, key, &answer.encode_to_vec(), now)?;
+                    }
+                    Ok::<_, Fault>(answer)
+                })
+                .await;
+            relay.wake();
+            answer
+        })
+        .await
     }
 
     /// The answer of a request that was served before: looked for before anything else, so that a retry is answered alike

@@ -136,7 +136,10 @@ fn create(
     let facts = gate::EvidenceFacts { cues: gated.cues(), statements: 1, user_sessions: u32::from(user_session), sessions: 1 };
     let diversion = gate::divert(c.settings, gated, &facts);
     findings.extend(diversion.findings);
-    let moment = Moment::new(gated.statement_time().unwrap_or(c.now), s.source_ref.as_ref());
+    let moment = match gated.statement_time() {
+        Some(time) => Moment::new(time, s.source_ref.as_ref()),
+        None => arrival(db, c, w, gated.key())?,
+    };
     let incoming = Incoming {
         standing: diversion.standing,
         source: s.source,
@@ -245,7 +248,7 @@ fn activate(
         slot_value: &slot_value,
         quote_normal: &normal(&r.source_quote, r.source == Source::UserCorrection && found.is_set),
         // A confirmation is a statement of this moment, whatever was confirmed.
-        moment: if confirmed_now { Moment { time: c.now, turn: None } } else { Moment::new(r.event_time, r.source_ref.as_ref()) },
+        moment: if confirmed_now { arrival(db, c, w, r.key.as_ref())? } else { moment(db, found)? },
         valid_from: r.valid_from,
         valid_to: r.valid_to,
         user_authority,
@@ -283,6 +286,25 @@ fn decide(
     Ok(ruling)
 }
 
+/// The moment of a statement that has no turn: now, and never before what the slot has seen, whatever the clock does
+/// (case C063).
+fn arrival(db: &Connection, c: &Context<'_>, w: &Writing<'_>, key: Option<&FactKey>) -> Result<Moment, Fault> {
+    let last = match key {
+        Some(key) => owner::key(db, w.stored, key)?.map(|row| row.last_event),
+        None => None,
+    };
+    Ok(Moment { time: last.map_or(c.now, |last| last.max(c.now)), turn: None })
+}
+
+/// When a record was last said with its full weight. Its event time may lie later: that one orders, by the hybrid clock.
+fn moment(db: &Connection, found: &StoredRecord) -> Result<Moment, Fault> {
+    let r = &found.record;
+    let weight = conflict::rank(r.source, false);
+    let times = query::evidence_times(db, r.memory_id)?;
+    let said = times.into_iter().filter(|(source, _)| conflict::rank(*source, false) >= weight).map(|(_, time)| time).max();
+    Ok(Moment::new(said.unwrap_or(r.event_time), r.source_ref.as_ref()))
+}
+
 /// The hybrid clock of the key; a statement placed in the past keeps its own time.
 fn event_time(db: &Connection, w: &Writing<'_>, incoming: &Incoming<'_>, ruling: &Ruling) -> Result<Timestamp, Fault> {
     let stated = incoming.moment.time;
@@ -304,7 +326,7 @@ fn slot_facts(db: &Connection, w: &Writing<'_>, incoming: &Incoming<'_>, asking:
     let mut facts = SlotFacts { system_owned: owner::key(db, w.stored, key)?.is_some_and(|row| row.system_owned), ..SlotFacts::default() };
     for found in &live {
         match found.record.status {
-            Status::Active => facts.chain.push(link(found)),
+            Status::Active => facts.chain.push(link(db, found)?),
             Status::Candidate | Status::Disputed if found.record.source == Source::ModelInference && !is_apart(found.record.kind) => facts.inferred.push(Inferred {
                 memory_id: found.record.memory_id,
                 status: found.record.status,
@@ -315,7 +337,9 @@ fn slot_facts(db: &Connection, w: &Writing<'_>, incoming: &Incoming<'_>, asking:
     }
     // The past of the slot matters to a late statement only, and may be long.
     if facts.chain.iter().any(|link| incoming.moment.is_before(&link.moment)) {
-        facts.chain.extend(query::past_of_slot(db, w.stored, key, incoming.tier)?.iter().map(link));
+        for found in query::past_of_slot(db, w.stored, key, incoming.tier)? {
+            facts.chain.push(link(db, &found)?);
+        }
     }
     Ok(facts)
 }
@@ -324,20 +348,20 @@ const fn is_apart(kind: Kind) -> bool {
     matches!(kind, Kind::Assumption | Kind::ModelSuggestion)
 }
 
-fn link(found: &StoredRecord) -> Link {
+fn link(db: &Connection, found: &StoredRecord) -> Result<Link, Fault> {
     let r = &found.record;
-    Link {
+    Ok(Link {
         memory_id: r.memory_id,
         status: r.status,
         source: r.source,
         confirmed: r.confirmed,
-        moment: Moment::new(r.event_time, r.source_ref.as_ref()),
+        moment: moment(db, found)?,
         create_time: r.create_time,
         valid_from: r.valid_from,
         valid_to: r.valid_to,
         slot_value: if found.is_set { slot_value(r) } else { String::new() },
         superseded_by: r.superseded_by,
-    }
+    })
 }
 
 fn slot_value(record: &strata_core::record::Record) -> String {
@@ -379,7 +403,8 @@ fn asks_again(db: &Connection, w: &Writing<'_>, found: &StoredRecord) -> Result<
         return Ok(None);
     }
     let live = insert::expire_due(db, w, query::live_of_slot(db, w.stored, key, r.tier)?)?;
-    let chain = live.iter().filter(|other| other.record.status == Status::Active).map(link).collect();
+    let active = live.iter().filter(|other| other.record.status == Status::Active);
+    let chain = active.map(|other| link(db, other)).collect::<Result<Vec<_>, _>>()?;
     Ok(conflict::asks_again(r.create_time, found.conflicts_with, &SlotFacts { chain, ..SlotFacts::default() }))
 }
 

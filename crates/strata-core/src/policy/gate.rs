@@ -729,8 +729,9 @@ fn gated(settings: &GateSettings, submission: Submission<'_>, verdict: Verdict) 
     cues.set(Cues::CONFIRMED, confirmed);
     let confidence = s.confidence.unwrap_or_else(|| default_confidence(s.source));
     let confidence = if s.source == Source::ModelInference { confidence.min(settings.inference_confidence) } else { confidence };
-    let statement_time =
-        submission.attestation.turn_time.filter(|_| user_counts).map(|time| time.min(submission.now.plus(5 * MINUTE)));
+    // Only a turn has a time of its own; a confirmation counts from its arrival.
+    let in_turn = user_counts && matches!(s.source_ref, Some(SourceRef::Turn { .. }));
+    let statement_time = submission.attestation.turn_time.filter(|_| in_turn).map(|time| time.min(submission.now.plus(5 * MINUTE)));
     let has_protected_value =
         !submission.content.values.is_empty() || submission.value.is_some_and(|v| !v.values.is_empty()) || matches!(value, Some(Value::Number(_)));
     Gated {

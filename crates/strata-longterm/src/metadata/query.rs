@@ -59,6 +59,21 @@ pub fn evidence(db: &Connection, id: MemoryId) -> Result<Vec<Evidence>, Fault> {
     Ok(out)
 }
 
+/// Source and time of each piece of evidence of a record.
+///
+/// # Errors
+/// As the database says.
+pub fn evidence_times(db: &Connection, id: MemoryId) -> Result<Vec<(Source, Timestamp)>, Fault> {
+    let mut statement = db.prepare_cached("SELECT source, time FROM evidence WHERE memory_id = ?1").sql()?;
+    let rows = statement.query_map([id_bytes(id)], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).sql()?;
+    let mut out = Vec::new();
+    for row in rows {
+        let (source, time) = row.sql()?;
+        out.push((Source::from_name(&source).ok_or_else(|| corrupt("evidence.source"))?, Timestamp(time)));
+    }
+    Ok(out)
+}
+
 /// What the evidence of a record says together (rule G10).
 ///
 /// # Errors

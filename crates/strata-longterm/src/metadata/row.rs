@@ -319,3 +319,162 @@ pub(crate) fn by_id(db: &Connection, id: MemoryId) -> Result<Option<StoredRecord
     let found = statement.query_row([id_bytes(id)], |row| Ok(StoredRecord::read(row))).optional().sql()?;
     found.transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::MIGRATIONS;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use strata_core::record::{SourceRef, Value};
+
+    fn time() -> impl Strategy<Value = Option<Timestamp>> {
+        proptest::option::of(any::<i64>().prop_map(Timestamp))
+    }
+
+    fn id() -> impl Strategy<Value = Option<MemoryId>> {
+        proptest::option::of(any::<u128>().prop_map(|n| MemoryId(Uuid::from_u128(n))))
+    }
+
+    fn any_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = T> {
+        proptest::sample::select(all)
+    }
+
+    fn reference() -> impl Strategy<Value = Option<SourceRef>> {
+        proptest::option::of(prop_oneof![
+            (".*", 1_u32..).prop_map(|(session_id, seq)| SourceRef::Turn { session_id, seq }),
+            (".*", ".*").prop_map(|(system, record_id)| SourceRef::SystemRecord { system, record_id }),
+            ".*".prop_map(|reference| SourceRef::Confirmation { reference }),
+            ".*".prop_map(|task_id| SourceRef::Task { task_id }),
+        ])
+    }
+
+    fn value() -> impl Strategy<Value = Option<Value>> {
+        proptest::option::of(prop_oneof![
+            ".*".prop_map(Value::Text),
+            "[0-9]{1,30}(\\.[0-9]{1,5})?".prop_map(Value::Number),
+            any::<bool>().prop_map(Value::Bool),
+            ".*".prop_map(Value::Json),
+        ])
+    }
+
+    fn stored() -> impl Strategy<Value = StoredRecord> {
+        let kinds: Vec<Kind> = Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Summary).collect();
+        let what = (
+            proptest::sample::select(kinds),
+            any_of(Tier::ALL),
+            proptest::option::of("[a-z][a-z0-9_.-]{0,20}(\\[\\])?".prop_map(|k| FactKey::new(k).expect("key"))),
+            value(),
+            ".*",
+            ".*",
+            any_of(Source::ALL),
+            reference(),
+            ".*",
+        );
+        let flags = (any::<[bool; 6]>(), 0.0..=1.0_f64, 1_u8..=5, any_of(Sensitivity::ALL), any_of(Status::ALL), proptest::option::of(any_of(Status::ALL)));
+        let links = (id(), id(), id(), time(), ".*", any::<[u8; 16]>());
+        let times = (time(), time(), any::<[i64; 3]>(), time(), time(), time(), time());
+        let rest = (
+            any::<[u32; 5]>(),
+            proptest::option::of(".+"),
+            proptest::collection::vec(".+", 0..3),
+            proptest::collection::btree_map(".+", ".*", 0..3),
+            proptest::option::of(".+"),
+        );
+        (what, flags, links, times, rest).prop_map(|(what, flags, links, times, rest)| {
+            let (kind, tier, key, value, content, normal, source, source_ref, source_quote) = what;
+            let ([quote_verified, confirmed, protected, instruction, is_set, due], confidence, importance, sensitivity, status, earlier_status) = flags;
+            let (supersedes, superseded_by, conflicts_with, superseded_at, reason, dedup) = links;
+            let (valid_from, valid_to, [event, create, update], expire_time, expire_asked, last_recalled_at, last_cited_at) = times;
+            let ([recalls, cites, length, evidence_count, evidence_sessions], topic, tags, metadata, embedding_model) = rest;
+            let metadata: BTreeMap<String, String> = metadata;
+            let owner = Owner { tenant: TenantId::new("t").expect("id"), user: UserId::new("u").expect("id"), agent: Some(AgentId::new("a").expect("id")) };
+            let record = Record {
+                memory_id: MemoryId(Uuid::from_u128(1)),
+                owner,
+                scope: Scope::Agent,
+                kind,
+                tier,
+                key,
+                value,
+                content,
+                normal,
+                source,
+                source_ref,
+                source_quote,
+                quote_verified,
+                confirmed,
+                confidence,
+                importance,
+                sensitivity,
+                protected,
+                instruction,
+                status,
+                supersedes,
+                superseded_by,
+                superseded_at,
+                reason,
+                valid_from,
+                valid_to,
+                event_time: Timestamp(event),
+                create_time: Timestamp(create),
+                update_time: Timestamp(update),
+                expire_time,
+                last_recalled_at,
+                last_cited_at,
+                recall_count: recalls.into(),
+                cite_count: cites.into(),
+                topic,
+                tags,
+                metadata,
+                owner_epoch: u64::from(recalls) << 20,
+                version: u64::from(cites) + 1,
+                embedding_model,
+                evidence_sessions,
+                evidence_count,
+            };
+            let owner = StoredOwner { owner_id: 1, user_id: 1 };
+            StoredRecord { record, owner, dedup, is_set, earlier_status, conflicts_with, due, expire_asked, length }
+        })
+    }
+
+    fn database() -> Connection {
+        let db = Connection::open_in_memory().expect("opens");
+        for migration in MIGRATIONS {
+            db.execute_batch(migration.sql).expect("migrates");
+        }
+        db.execute_batch("INSERT INTO users (user_id, tenant, user) VALUES (1, 't', 'u'); INSERT INTO owners (owner_id, user_id, agent) VALUES (1, 1, 'a');")
+            .expect("an owner");
+        db
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_record_survives_its_row_and_every_change_of_it(first in stored(), second in stored()) {
+            let db = database();
+            first.insert(&db).expect("inserted");
+            let id = first.record.memory_id;
+            prop_assert_eq!(&by_id(&db, id).expect("read").expect("there"), &first);
+
+            second.update(&db).expect("updated");
+            let read = by_id(&db, id).expect("read").expect("there");
+            // What never changes is the first's, all else the second's.
+            let mut expected = second.clone();
+            let (to, from) = (&mut expected.record, &first.record);
+            to.kind = from.kind;
+            to.key.clone_from(&from.key);
+            to.value.clone_from(&from.value);
+            to.content.clone_from(&from.content);
+            to.normal.clone_from(&from.normal);
+            to.source_ref.clone_from(&from.source_ref);
+            to.source_quote.clone_from(&from.source_quote);
+            to.instruction = from.instruction;
+            to.valid_from = from.valid_from;
+            to.create_time = from.create_time;
+            (expected.dedup, expected.is_set, expected.length) = (first.dedup, first.is_set, first.length);
+            prop_assert_eq!(read, expected);
+        }
+    }
+}

@@ -286,7 +286,7 @@ async fn a69_a70_a71_a72_a73_every_field_is_there() {
     assert_eq!(stored.revision, "1");
     world.clock.advance_micros(SECOND);
     let m = user.get(&id(&stored)).await.expect("there");
-    assert_eq!((m.user_id.as_str(), m.kind(), m.key.as_str(), value_of(&m).as_str()), ("u1", pb::Kind::Preference, "seat", "aisle"));
+    assert_eq!((m.user_id.as_str(), m.kind(), m.key.as_str(), value_of(&m).as_str()), ("u1", pb::Kind::Preference, "travel.seat", "aisle"));
     assert_eq!((m.importance, m.protected, m.topic.as_str(), m.metadata.len(), m.tags.len()), (5, true, "travel", 1, 1));
     assert_eq!((m.quote_verified, m.source_quote.as_str(), m.sensitivity.as_str()), (true, "I want an aisle seat", "NONE"));
     assert_eq!((m.create_time, m.update_time, m.expire_time), (Some(wire_time(START)), Some(wire_time(START)), None));

@@ -36,7 +36,6 @@ pub struct World {
     pub clock: ManualClock,
     pub database: Database,
     pub role: LongtermRole,
-    pub settings: Arc<ArcSwap<PolicySettings>>,
     pub directory: tempfile::TempDir,
     turns: Arc<AtomicU32>,
 }
@@ -54,7 +53,7 @@ impl World {
         let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
         let deps = LongtermDeps {
             ports: Ports { clock: clock.port(), ids: SeqIds::seeded(seed).port() },
-            settings: Arc::clone(&settings),
+            settings,
             database: database.clone(),
             index: IndexConfig::Exact,
             embedder: None,
@@ -62,7 +61,7 @@ impl World {
             secret: b"a secret of the tests, not of anyone".to_vec(),
         };
         let role = LongtermRole::build(deps).await.expect("builds");
-        Self { clock, database, role, settings, directory, turns: Arc::new(AtomicU32::new(0)) }
+        Self { clock, database, role, directory, turns: Arc::new(AtomicU32::new(0)) }
     }
 
     /// The user `user` of tenant t1, who may do everything.

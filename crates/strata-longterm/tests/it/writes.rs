@@ -352,14 +352,14 @@ async fn c089_c079_identifiers_amounts_and_odd_characters_are_exact() {
 async fn c096_a147_expiry_is_checked_on_read_on_every_path() {
     let world = World::new().await;
     let user = world.user("u1");
-    let code = pb::Statement { expire_time: Some(wire_time(START.plus(SECOND))), ..states("door.word", "heron", "the door word is heron") };
+    let code = pb::Statement { expire_time: Some(wire_time(START.plus(SECOND))), ..states("door.colour", "heron", "the door colour is heron") };
     let a = id(&user.remember(code.clone()).await.expect("stored"));
-    assert_eq!(user.values("door.word").await, ["heron"]);
+    assert_eq!(user.values("door.colour").await, ["heron"]);
     world.later(2 * SECOND).await;
-    assert!(user.lookup("door.word").await.is_empty());
+    assert!(user.lookup("door.colour").await.is_empty());
     assert!(user.list(pb::RecallFilter::default()).await.is_empty());
     assert_eq!(user.get(&a).await.expect("history").status(), pb::Status::Expired);
-    assert_eq!(user.history_of("door.word").await.memories[0].status(), pb::Status::Expired);
+    assert_eq!(user.history_of("door.colour").await.memories[0].status(), pb::Status::Expired);
     let again = pb::Statement { expire_time: None, ..code };
     let b = user.remember(again).await.expect("stored");
     assert_eq!((b.outcome(), id(&b) == a), (pb::Outcome::Active, false), "a new record");
