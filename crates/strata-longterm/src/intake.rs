@@ -42,7 +42,6 @@ pub fn submit(state: &State, settings: &GateSettings, by: &Submitter<'_>, statem
     let others = [features(&other_texts(&statement))];
     let slot = slot(state, &statement)?;
     let value = statement.value.as_ref().or_else(|| slot.as_ref().and_then(|slot| slot.value.as_ref()));
-    // A value that a pattern made up ("不吃辣" is `no`) is the registry's word, not the user's: nothing to hold against the quote.
     let value_features: Option<TextFeatures> = value.map(|value| features(value.as_text()));
     let index = indexed_text(&statement.content, slot.as_ref().map(|slot| &slot.key), value);
     let resolved_dates = gate::resolved_dates(&quote, by.attestation.turn_time);
@@ -95,8 +94,7 @@ fn slot<'a>(state: &'a State, statement: &Statement) -> Result<Option<Slot<'a>>,
         None if apart => None,
         None => matched(state, statement).map(|(key, value)| (key, statement.value.is_none().then_some(value))),
     };
-    let Some((key, value)) = resolved.map(|(key, value)| (key, value.into())) else { return Ok(None) };
-    let value: Option<Value> = value;
+    let Some((key, value)) = resolved else { return Ok(None) };
     let spec = state.registry.spec(key.as_str());
     if let Some(spec) = spec
         && let Some(layer) = spec.layer
@@ -115,5 +113,5 @@ fn matched(state: &State, statement: &Statement) -> Option<(FactKey, Value)> {
     let found = in_quote.next().filter(|_| in_quote.next().is_none())?;
     // The content must be about that value: a quote may say more than its statement.
     let fixed = !statement.source_quote.contains(&found.value);
-    (fixed || statement.content.contains(&found.value)).then(|| (found.key, Value::Text(found.value)))
+    (fixed || statement.content.contains(&found.value)).then_some((found.key, Value::Text(found.value)))
 }

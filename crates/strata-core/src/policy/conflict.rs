@@ -578,7 +578,7 @@ mod tests {
         ask.quote_normal = "not peanut but walnut";
         let superseded = |ruling: Ruling| match ruling.decision {
             Decision::Active { supersede, .. } => supersede,
-            other => panic!("{other:?}"),
+            other @ (Decision::Candidate { .. } | Decision::Disputed { .. } | Decision::History { .. }) => panic!("{other:?}"),
         };
         assert!(superseded(decide(&ask, &slot)).is_empty());
         ask.source = Source::UserCorrection;

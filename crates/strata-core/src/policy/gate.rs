@@ -948,10 +948,10 @@ pub fn divert(settings: &GateSettings, gated: &Gated, facts: &EvidenceFacts) -> 
         Standing::Candidate if facts.cues.has(Cues::MAY_BE_ACTIVE) && can_ever_be_active(gated.statement.kind) => {
             if gated.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active }
         }
-        own => own,
+        own @ (Standing::NeedsConsent | Standing::Candidate | Standing::Temporary | Standing::Active) => own,
     };
-    let judged_by_value = gated.tier == Tier::Stable && standing > Standing::Candidate && facts.cues.has(Cues::USER)
-        || (gated.tier == Tier::Stable && standing > Standing::Candidate && is_user(gated.statement.source));
+    let of_user = facts.cues.has(Cues::USER) || is_user(gated.statement.source);
+    let judged_by_value = gated.tier == Tier::Stable && standing > Standing::Candidate && of_user;
     if judged_by_value {
         let score = value_score(settings, gated, facts);
         if score + 1e-9 < settings.value_threshold {

@@ -461,7 +461,7 @@ mod tests {
             second.update(&db).expect("updated");
             let read = by_id(&db, id).expect("read").expect("there");
             // What never changes is the first's, all else the second's.
-            let mut expected = second.clone();
+            let mut expected = second;
             let (to, from) = (&mut expected.record, &first.record);
             to.kind = from.kind;
             to.key.clone_from(&from.key);
