@@ -1,7 +1,7 @@
 //! The raw engine of a call: an echo service of nothing but tonic, over the same transport, with messages of the same
 //! size. It runs in a process of its own, as our server does, and can stand in front of another one: two hops.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use http::{Request, Response};
 use prost::Message;
 use std::{
@@ -13,8 +13,7 @@ use std::{
 };
 use strata_core::limits::MESSAGE_BYTES;
 use strata_runtime::{RpcChannel, channel};
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Status, body::Body, client, server};
+use tonic::{Status, body::Body, client, server, transport::server::TcpIncoming};
 use tonic_prost::ProstCodec;
 use tower::Service;
 
@@ -154,11 +153,11 @@ impl EchoClient {
 /// When the address is taken.
 pub async fn serve(listen: SocketAddr, forward: Option<&str>) -> Result<()> {
     let next = forward.map(|url| channel::connect(&channel::EndpointConfig::new(url))).transpose()?;
-    let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| format!("{listen} cannot be bound"))?;
+    // Without this a small answer waits 40 ms for the client's delayed acknowledgement, and the raw side would look slow.
+    let incoming = TcpIncoming::bind(listen).map_err(|error| anyhow!("{listen} cannot be bound: {error}"))?.with_nodelay(Some(true));
     tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .add_service(Echo { next })
-        .serve_with_incoming(TcpListenerStream::new(listener))
+        .serve_with_incoming(incoming)
         .await
         .context("the echo server ended")
 }

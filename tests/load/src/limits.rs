@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn every_shipped_row_has_one_bound() {
         let limits = shipped().expect("the shipped file");
-        assert_eq!(limits.len(), 20, "{:?}", limits.keys());
+        assert_eq!(limits.len(), 19, "{:?}", limits.keys());
         assert_eq!(limits["get_task_tcp"], Limit { bound: Bound::RatioP50(1.3), needs: None });
         assert_eq!(limits["recall_qdrant"].needs.as_deref(), Some("QDRANT_URL"));
         assert_eq!(limits["remember_64_writers"].bound, Bound::PerSecond(3_000.0));

@@ -4,10 +4,13 @@ use crate::{
     limits::Bound,
     stats::{Latencies, Paired, ratio},
 };
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{io::Write, path::Path};
+
+/// Least ratio that is believed: ours does what the raw side does and more; the rest is noise.
+const PLAUSIBLE: f64 = 0.8;
 
 /// What a row found.
 #[derive(Clone, Debug, Default)]
@@ -34,13 +37,16 @@ pub struct Measured {
 
 impl Measured {
     /// Of two operations measured in turn.
-    pub fn paired(paired: &Paired, note: impl Into<String>) -> Self {
-        Self {
-            raw_p50_us: paired.raw.p50(),
-            ratio: ratio(paired.ours.p50(), paired.raw.p50()),
-            spread: paired.spread(),
-            ..Self::alone(&paired.ours, note)
+    ///
+    /// # Errors
+    /// When the raw engine was slower than what stands on it: then it is the raw side that is broken, and a ratio to it
+    /// would flatter.
+    pub fn paired(paired: &Paired, note: impl Into<String>) -> Result<Self> {
+        let (ratio, note) = (ratio(paired.ours.p50(), paired.raw.p50()), note.into());
+        if let Some(ratio) = ratio.filter(|r| *r < PLAUSIBLE) {
+            bail!("the raw side took longer than ours (ratio {ratio:.2}), so it is no measure: {note}");
         }
+        Ok(Self { raw_p50_us: paired.raw.p50(), ratio, spread: paired.spread(), ..Self::alone(&paired.ours, note) })
     }
 
     /// Of one operation without a raw side.
@@ -235,6 +241,18 @@ mod tests {
         // A raw side that was not measured gives no ratio, so no verdict.
         let lonely = Measured { p50_us: Some(1.0), ..Measured::default() };
         assert_eq!(row(Bound::RatioP50(9.0), Ok(lonely)).verdict(), Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_raw_side_slower_than_ours_is_no_measure() {
+        let latencies = |micros| {
+            let mut all = Latencies::new();
+            all.record(std::time::Duration::from_micros(micros));
+            all
+        };
+        let paired = |ours, raw| Measured::paired(&Paired { ours: latencies(ours), raw: latencies(raw), block_ratios: Vec::new() }, "what");
+        assert!(paired(100, 40_000).is_err_and(|e| e.to_string().contains("no measure: what")));
+        assert!(paired(90, 100).is_ok_and(|m| m.ratio.is_some_and(|r| (r - 0.9).abs() < 0.01)));
     }
 
     #[test]

@@ -50,5 +50,5 @@ async fn measure(channel: &RpcChannel, echo: &mut EchoClient, what: &str) -> Res
         Ok(())
     };
     let both = paired(PLAN, ours, async || echo.measured(&size).await).await?;
-    Ok(Measured::paired(&both, format!("{what}; {} bytes asked, {} answered", request.encoded_len(), answer.encoded_len())))
+    Measured::paired(&both, format!("{what}; {} bytes asked, {} answered", request.encoded_len(), answer.encoded_len()))
 }

@@ -55,7 +55,7 @@ pub async fn call() -> Result<Measured> {
     let both = paired(CALLS, ours, async || bare.measured(&message).await).await?;
     let note = "a trivial handler behind signer, local channel, verifier and every layer of the internal stack; raw: the same handler behind the \
                 bare local channel; the limit is on the difference";
-    Ok(Measured::paired(&both, note))
+    Measured::paired(&both, note)
 }
 
 /// `embed_builtin`: texts a CPU-second of the built-in embedder.

@@ -73,7 +73,7 @@ pub async fn remember_durable(site: &Site, server: &Server) -> Result<Measured> 
         active.get(),
         next.get() - 1,
     );
-    Ok(Measured::paired(&both, note))
+    Measured::paired(&both, note)
 }
 
 async fn longterm_answer(agent: &Agent, user: &str, number: u64) -> Result<usize> {

@@ -55,7 +55,7 @@ pub async fn recall(site: &Site) -> Result<Measured> {
         "Recall by the public RPC, all in one over TCP, {RECORDS} records of one user on Qdrant, k 5, the query's vector cached; raw: one batch of a dense and \
          a sparse query with the owner's filter, {HITS} hits each"
     );
-    Ok(Measured::paired(&both, note))
+    Measured::paired(&both, note)
 }
 
 async fn collections(client: &Qdrant) -> Result<BTreeSet<String>> {

@@ -78,7 +78,7 @@ pub async fn append(site: &Site, cluster: &Cluster) -> Result<Measured> {
         "one turn, client > router > session on Redis, appendfsync always; raw: two echo hops and one script with the {writes} writes that one append \
          was seen to send (its {reads} reads left out)"
     );
-    Ok(Measured::paired(&both, note))
+    Measured::paired(&both, note)
 }
 
 /// `get_window_redis`.
@@ -121,5 +121,5 @@ pub async fn window(site: &Site, cluster: &Cluster) -> Result<Measured> {
          of the {reads} reads and {writes} writes (renewal) that one call was seen to send",
         answer.encoded_len()
     );
-    Ok(Measured::paired(&both, note))
+    Measured::paired(&both, note)
 }
