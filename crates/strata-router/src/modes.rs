@@ -1,53 +1,14 @@
-//! Degradation switches (rule D1): what each layer may do now. A method's row in `authz::METHODS` says what it does; one
-//! function decides.
+//! Degradation switches (rule D1): what each layer may do now. The table is [`strata_core::policy::modes`]; here are the modes
+//! in force and the one function every call passes.
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use strata_core::policy::authz::{Access, Layer, Method};
-use strata_core::{Fault, Reason};
+use strata_core::Fault;
+use strata_core::policy::authz::{Layer, Method};
+use strata_core::policy::modes::{Gate, gate, refusal};
 
-/// Mode of one layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Mode {
-    /// Everything is served.
-    #[default]
-    Normal,
-    /// Recall answers empty, flagged; the rest is served.
-    RecallOff,
-    /// Writes are refused; recall, forgetting and ending are served.
-    WriteOff,
-    /// Both; long-term memory then answers no reads either.
-    Bypass,
-}
-
-impl Mode {
-    /// Stable upper-case name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Normal => "NORMAL",
-            Self::RecallOff => "RECALL_OFF",
-            Self::WriteOff => "WRITE_OFF",
-            Self::Bypass => "BYPASS",
-        }
-    }
-
-    const fn recall_off(self) -> bool {
-        match self {
-            Self::RecallOff | Self::Bypass => true,
-            Self::Normal | Self::WriteOff => false,
-        }
-    }
-
-    const fn write_off(self) -> bool {
-        match self {
-            Self::WriteOff | Self::Bypass => true,
-            Self::Normal | Self::RecallOff => false,
-        }
-    }
-}
+pub use strata_core::policy::modes::Mode;
 
 /// Modes of the layers; the section `modes` of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +37,7 @@ impl Modes {
 /// Shared, replaced as a whole by a hot reload.
 pub type SharedModes = Arc<ArcSwap<Modes>>;
 
-/// What a mode makes of a call.
+/// What a mode makes of a call that it does not refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
     /// Serve it.
@@ -87,28 +48,17 @@ pub enum Passage {
     Defer,
 }
 
-/// The degradation table (rule D1).
+/// What the modes in force make of a call.
 ///
 /// # Errors
 /// `LAYER_WRITE_OFF` or `LAYER_BYPASSED` naming layer and mode.
 pub fn check(modes: &Modes, method: &Method) -> Result<Passage, Fault> {
     let mode = modes.of(method.layer);
-    let refused = |reason: Reason, what: &str| {
-        Err(Fault::new(reason, format!("{what} of {} memory are switched off", method.layer.name()))
-            .with("layer", method.layer.name())
-            .with("mode", mode.name())
-            .rule("D1", method.name(), "the mode of the layer does not allow it"))
-    };
-    match method.access {
-        Access::Recall if mode.recall_off() => Ok(Passage::Empty),
-        Access::Read if mode == Mode::Bypass && method.layer == Layer::Longterm => refused(Reason::LayerBypassed, "reads"),
-        Access::Write if mode == Mode::Bypass && method.layer == Layer::Longterm => refused(Reason::LayerBypassed, "writes"),
-        // Bypass is a switch of long-term memory; a board or a session goes on unless its own mode says otherwise.
-        Access::Write if mode == Mode::WriteOff => refused(Reason::LayerWriteOff, "writes"),
-        Access::Promote if mode.write_off() => Ok(Passage::Defer),
-        Access::Recall | Access::Read | Access::Write | Access::Promote | Access::Release | Access::Internal => {
-            Ok(Passage::Serve)
-        }
+    match gate(mode, method.layer, method.access) {
+        Gate::Serve => Ok(Passage::Serve),
+        Gate::Empty => Ok(Passage::Empty),
+        Gate::Defer => Ok(Passage::Defer),
+        Gate::Refuse(reason) => Err(refusal(reason, method, mode)),
     }
 }
 
@@ -118,31 +68,13 @@ mod tests {
     use strata_core::policy::authz::METHODS;
 
     #[test]
-    fn c179_the_degradation_table_holds_for_every_method() {
-        for method in METHODS {
-            for mode in [Mode::Normal, Mode::RecallOff, Mode::WriteOff, Mode::Bypass] {
-                let modes = Modes { working: mode, session: mode, longterm: mode };
-                let verdict = check(&modes, method).map_err(|fault| fault.reason);
-                let longterm = method.layer == Layer::Longterm;
-                let expected = match (method.access, mode) {
-                    (Access::Recall, Mode::RecallOff | Mode::Bypass) => Ok(Passage::Empty),
-                    (Access::Read, Mode::Bypass) if longterm => Err(Reason::LayerBypassed),
-                    (Access::Write, Mode::WriteOff) => Err(Reason::LayerWriteOff),
-                    (Access::Write, Mode::Bypass) if longterm => Err(Reason::LayerBypassed),
-                    (Access::Promote, Mode::WriteOff | Mode::Bypass) => Ok(Passage::Defer),
-                    _ => Ok(Passage::Serve),
-                };
-                assert_eq!(verdict, expected, "{} in {}", method.path, mode.name());
+    fn c179_a_freeze_never_blocks_forgetting() {
+        for mode in Mode::ALL {
+            let frozen = Modes { working: *mode, session: *mode, longterm: *mode };
+            for name in ["ForgetMemories", "RejectCandidate", "EndTask", "EndSession", "Reindex"] {
+                let method = METHODS.iter().find(|m| m.name() == name).expect("in the table");
+                assert_eq!(check(&frozen, method), Ok(Passage::Serve), "{name} in {}", mode.name());
             }
-        }
-    }
-
-    #[test]
-    fn a_freeze_never_blocks_forgetting() {
-        let frozen = Modes { working: Mode::Bypass, session: Mode::Bypass, longterm: Mode::Bypass };
-        for name in ["ForgetMemories", "RejectCandidate", "EndTask", "EndSession", "Reindex"] {
-            let method = METHODS.iter().find(|m| m.name() == name).expect("in the table");
-            assert_eq!(check(&frozen, method), Ok(Passage::Serve), "{name}");
         }
     }
 }

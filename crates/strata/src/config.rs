@@ -366,7 +366,10 @@ impl Config {
         if self.embedder.kind == EmbedderKind::Openai && (self.embedder.url.is_none() || self.embedder.model.is_none()) {
             return Err(Fault::field("embedder.url", "url and model are required for the kind openai"));
         }
-        self.api_keys()?;
+        let keys = self.api_keys()?;
+        if self.runs(Layer::Router) {
+            strata_runtime::server::check_exposure(self.server.listen, !keys.is_empty())?;
+        }
         self.policy.validate()
     }
 

@@ -18,6 +18,12 @@ crate::record::vocabulary! {
     }
 }
 
+impl Default for Mode {
+    fn default() -> Self {
+        Self::Normal
+    }
+}
+
 impl Mode {
     /// What both switch off together.
     #[must_use]
@@ -66,6 +72,7 @@ pub fn refusal(reason: Reason, method: &Method, mode: Mode) -> Fault {
     Fault::new(reason, format!("{}: {} memory is in the mode {}", method.name(), method.layer.name(), mode.name()))
         .with("layer", method.layer.name())
         .with("mode", mode.name())
+        .rule("D1", method.name(), "the mode of the layer does not allow it")
         .retry_after(5_000)
 }
 
@@ -76,7 +83,7 @@ mod tests {
 
     /// The table of policies D1, written out by method name, against the function.
     #[test]
-    fn a195_a196_a197_the_mode_table_over_every_method() {
+    fn a195_a196_a197_c179_the_mode_table_over_every_method() {
         for method in METHODS {
             for mode in Mode::ALL {
                 let expected = match (mode, method.name()) {

@@ -159,6 +159,8 @@ impl Player<'_> {
                 Some(fault) if expected.as_deref() == Some(fault.reason.name()) => {
                     self.report.refused(&call.rpc, &call.note, fault);
                 }
+                // The same run, played before: its task is over, and stays over.
+                Some(fault) if fault.reason == strata_core::Reason::TaskEnded => self.report.refused(&call.rpc, &call.note, fault),
                 _ => return Err(error),
             },
         }
