@@ -75,7 +75,7 @@ async fn a150_a168_c184_forgetting_is_immediate_and_restoring_runs_the_conflict_
     assert_eq!(late.memories[0].status(), pb::Status::Superseded, "older than what holds now: {late:?}");
     assert_eq!(late.memories[0].superseded_by, id(&b));
     assert_eq!(user.values("seat").await, ["window"]);
-    assert_eq!(user.restore(&[&a]).await.not_found, [a.clone()], "not forgotten");
+    assert_eq!(user.restore(&[&a]).await.not_found, std::slice::from_ref(&a), "not forgotten");
 
     let all = user.forget(&[], &["seat"]).await;
     assert_eq!(all.forgotten.len(), 2, "a key with its history");
