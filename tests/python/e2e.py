@@ -90,8 +90,8 @@ class Cluster:
                 else ""
             )
         )
-        log = open(self.folder / f"{role}.log", "ab")
-        self.processes[role] = subprocess.Popen([self.binary, "serve", "--config", str(config)], stderr=log, stdout=log)
+        with open(self.folder / f"{role}.log", "ab") as log:
+            self.processes[role] = subprocess.Popen([self.binary, "serve", "--config", str(config)], stderr=log, stdout=log)
 
     def stop(self) -> dict:
         codes = {}
@@ -107,6 +107,7 @@ class Cluster:
                 codes[role] = "did not end within 30 s"
         for process in self.processes.values():
             process.kill()
+            process.wait()
         return codes
 
     def logs(self) -> str:
