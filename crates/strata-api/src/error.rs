@@ -39,7 +39,8 @@ pub fn status(fault: Fault) -> Status {
         fault.metadata.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect::<std::collections::HashMap<_, _>>(),
     );
     if !fault.fields.is_empty() {
-        details.set_bad_request(fault.fields.into_iter().map(|f| FieldViolation::new(f.field, f.description)).collect::<Vec<_>>());
+        details
+            .set_bad_request(fault.fields.into_iter().map(|f| FieldViolation::new(f.field, f.description)).collect::<Vec<_>>());
     }
     if !fault.preconditions.is_empty() {
         let violations = fault.preconditions.into_iter();
@@ -93,8 +94,27 @@ pub fn fault(status: &Status) -> Fault {
 
 /// Metadata keys that faults use; others are not taken over from the wire.
 pub const METADATA_KEYS: &[&str] = &[
-    "field", "limit", "unit", "store", "resource_type", "resource_name", "role", "request_id", "owner", "level", "layer", "epoch",
-    "key", "generation", "checkpoint_time", "current_value", "state", "promotion_id", "rule", "class", "mode",
+    "field",
+    "limit",
+    "unit",
+    "store",
+    "resource_type",
+    "resource_name",
+    "role",
+    "request_id",
+    "owner",
+    "level",
+    "layer",
+    "epoch",
+    "key",
+    "generation",
+    "checkpoint_time",
+    "current_value",
+    "state",
+    "promotion_id",
+    "rule",
+    "class",
+    "mode",
 ];
 
 const fn transport_reason(code: Code) -> Reason {
@@ -107,9 +127,13 @@ const fn transport_reason(code: Code) -> Reason {
         Code::DeadlineExceeded | Code::Cancelled => Reason::DeadlineExceeded,
         Code::Unimplemented => Reason::NotServed,
         Code::Unavailable => Reason::StoreUnavailable,
-        Code::Ok | Code::Unknown | Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted | Code::Internal | Code::DataLoss => {
-            Reason::Internal
-        }
+        Code::Ok
+        | Code::Unknown
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::Internal
+        | Code::DataLoss => Reason::Internal,
     }
 }
 
@@ -129,7 +153,8 @@ mod tests {
 
     #[test]
     fn proto_reasons_equal_the_core_list() {
-        let wire: Vec<&str> = (1..).map_while(|n| crate::common::v1::ErrorReason::try_from(n).ok()).map(|r| r.as_str_name()).collect();
+        let wire: Vec<&str> =
+            (1..).map_while(|n| crate::common::v1::ErrorReason::try_from(n).ok()).map(|r| r.as_str_name()).collect();
         let core: Vec<String> = Reason::ALL.iter().map(|r| format!("ERROR_REASON_{}", r.name())).collect();
         assert_eq!(wire, core);
     }

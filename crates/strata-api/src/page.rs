@@ -42,7 +42,9 @@ impl PageTokens {
         if token.is_empty() {
             return Ok(None);
         }
-        let refused = || Fault::new(Reason::InvalidPageToken, "page_token: not a token of this list, owner and filter; start again without it");
+        let refused = || {
+            Fault::new(Reason::InvalidPageToken, "page_token: not a token of this list, owner and filter; start again without it")
+        };
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| refused())?;
         let (tag, cursor) = bytes.split_at_checked(TAG_BYTES).ok_or_else(refused)?;
         let cursor = std::str::from_utf8(cursor).map_err(|_| refused())?;

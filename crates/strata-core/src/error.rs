@@ -184,9 +184,7 @@ impl Fault {
 
     /// A record, session, task or promotion that is not there (for this owner).
     pub fn not_found(what: &'static str, name: impl Into<String>) -> Self {
-        Self::new(Reason::NotFound, format!("no such {what}"))
-            .with("resource_type", what)
-            .with("resource_name", name)
+        Self::new(Reason::NotFound, format!("no such {what}")).with("resource_type", what).with("resource_name", name)
     }
 
     /// A limit that is reached: names the field and the limit (case C087).

@@ -36,7 +36,12 @@ pub struct Submitter<'a> {
 /// # Errors
 /// `GATE_PII`, `GATE_PROVENANCE`, `GATE_CONTENT` listing every rule that refused, never the text;
 /// `FACT_OWNED_BY_OTHER_LAYER` for a key that the registry gives to another layer.
-pub fn submit(state: &State, settings: &GateSettings, by: &Submitter<'_>, statement: Statement) -> Result<(Gated, Material), Fault> {
+pub fn submit(
+    state: &State,
+    settings: &GateSettings,
+    by: &Submitter<'_>,
+    statement: Statement,
+) -> Result<(Gated, Material), Fault> {
     let content = features(&statement.content);
     let quote = features(&statement.source_quote);
     let others = [features(&other_texts(&statement))];

@@ -41,8 +41,8 @@ use strata_core::{FactKey, Fault, MemoryId, Owner, Reason, Timestamp, limits};
 use strata_runtime::ports::Ports;
 use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
-use strata_text::embed::{Embedder, Purpose, normalise};
 use strata_text::TextFeatures;
+use strata_text::embed::{Embedder, Purpose, normalise};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -226,8 +226,7 @@ impl Recall {
                         Usage::Settled(tell) => waiting.push(tell),
                     }
                 }
-                let written: Result<(), SqliteError> =
-                    database.write(move |db| search::record_recalls(db, &recalls)).await;
+                let written: Result<(), SqliteError> = database.write(move |db| search::record_recalls(db, &recalls)).await;
                 if let Err(error) = written {
                     tracing::warn!(%error, "recalls were not counted");
                 }
@@ -265,7 +264,8 @@ impl Recall {
         let Some(mut prepared) = prepared else {
             return Ok(self.answer(&asked, Vec::new(), Found::default(), None));
         };
-        let mut found = if searches { self.search(scope.owner(), &asked, &settings, &mut prepared).await? } else { Found::default() };
+        let mut found =
+            if searches { self.search(scope.owner(), &asked, &settings, &mut prepared).await? } else { Found::default() };
         if asked.query.is_some() && !searches {
             found.findings.push(Finding::new("R3", "NOTHING_TO_SEARCH", "the query holds nothing that can be searched for"));
         }
@@ -287,16 +287,11 @@ impl Recall {
         settings: &RecallSettings,
         now: Timestamp,
     ) -> Result<Asked, Fault> {
-        let keys: Vec<FactKey> = convert::keys("keys", &request.keys, KEYS)?
-            .into_iter()
-            .map(|key| self.parts.registry.resolve(&key))
-            .collect();
+        let keys: Vec<FactKey> =
+            convert::keys("keys", &request.keys, KEYS)?.into_iter().map(|key| self.parts.registry.resolve(&key)).collect();
         let blank = request.query.chars().all(|c| c.is_whitespace() || strata_core::id::is_hidden(c));
-        let query = if blank && !keys.is_empty() {
-            None
-        } else {
-            Some(common::text("query", &request.query, limits::QUERY_CHARS)?)
-        };
+        let query =
+            if blank && !keys.is_empty() { None } else { Some(common::text("query", &request.query, limits::QUERY_CHARS)?) };
         if !request.min_score.is_finite() || !(0.0..=1.0).contains(&request.min_score) {
             return Err(Fault::field("min_score", "must lie between 0 and 1, on the fused scale of the configured method"));
         }
@@ -379,12 +374,8 @@ impl Recall {
         let mut found = Found::default();
         found.query = self.query_vector(asked, &mut found).await;
         let limit = settings.leg_limit(asked.k.size);
-        let query = LegQuery {
-            dense: found.query.clone(),
-            sparse: prepared.weights.known.clone(),
-            limit,
-            filter: asked.filter.clone(),
-        };
+        let query =
+            LegQuery { dense: found.query.clone(), sparse: prepared.weights.known.clone(), limit, filter: asked.filter.clone() };
         let asks = query.dense.is_some() || !query.sparse.is_empty();
         let legs = async {
             if !asks {
@@ -416,8 +407,7 @@ impl Recall {
         }
         if legs.is_none() || prepared.behind {
             let (ids, sparse, filter) = (prepared.owner_ids.clone(), query.sparse, asked.filter.clone());
-            let keyword =
-                self.parts.database.read(move |db| search::keyword_leg(db, &ids, &sparse, &filter, limit)).await?;
+            let keyword = self.parts.database.read(move |db| search::keyword_leg(db, &ids, &sparse, &filter, limit)).await?;
             found.legs = Legs { dense: legs.unwrap_or_default().dense, keyword };
         } else {
             found.legs = legs.unwrap_or_default();
@@ -641,8 +631,7 @@ impl Decision {
         for hit in keyword.drain(..) {
             let Some(candidate) = rows.get(&hit.memory_id) else { continue };
             if gated {
-                let words =
-                    search::keyword_match(db, candidate.owner_id, hit.memory_id, candidate.length, &weights.known)?;
+                let words = search::keyword_match(db, candidate.owner_id, hit.memory_id, candidate.length, &weights.known)?;
                 if !policy::keyword_gate(words, weights.mass, gate, settings) {
                     continue;
                 }
@@ -742,7 +731,8 @@ impl Decision {
         for pair in rivals.windows(2) {
             if (pair[0].owner_id, pair[0].row.tier) == (pair[1].owner_id, pair[1].row.tier) {
                 tracing::error!(rule = "K8", newer = %pair[0].row.memory_id, older = %pair[1].row.memory_id, "two active values of one slot");
-                let finding = Finding::new("K8", "ALARM", "two active values of one slot were stored; only the newer is returned");
+                let finding =
+                    Finding::new("K8", "ALARM", "two active values of one slot were stored; only the newer is returned");
                 if !findings.contains(&finding) {
                     findings.push(finding);
                 }

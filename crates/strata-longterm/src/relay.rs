@@ -77,7 +77,10 @@ struct Shared {
 
 impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Relay").field("index", &self.shared.index).field("state", &*self.shared.state.lock()).finish_non_exhaustive()
+        f.debug_struct("Relay")
+            .field("index", &self.shared.index)
+            .field("state", &*self.shared.state.lock())
+            .finish_non_exhaustive()
     }
 }
 
@@ -157,10 +160,7 @@ impl Relay {
     /// Goes on from `cursor`, or begins.
     async fn start_walk(&self, cursor: Option<String>) -> Result<(), Fault> {
         if cursor.is_none() {
-            self.shared
-                .database
-                .write(|db| search::set_meta(db, META_CURSOR, Some("")))
-                .await?;
+            self.shared.database.write(|db| search::set_meta(db, META_CURSOR, Some(""))).await?;
         }
         self.shared.dense.store(false, Ordering::Release);
         self.shared.state.lock().reindexing = true;
@@ -261,8 +261,7 @@ impl Relay {
         }
         let model = shared.index.space().map(|space| space.model.clone());
         let of_batch = model.clone();
-        let batch =
-            shared.database.read(move |db| search::outbox_batch(db, BATCH_ROWS, of_batch.as_deref())).await?;
+        let batch = shared.database.read(move |db| search::outbox_batch(db, BATCH_ROWS, of_batch.as_deref())).await?;
         let worked = batch.rows > 0;
         if worked {
             let delivered = self.deliver(batch.changes).await?;

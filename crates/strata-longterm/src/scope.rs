@@ -33,7 +33,8 @@ impl OwnerScope {
     pub fn writing(claims: &Claims, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
         let scope = Self::of(claims, user_id, agent_id)?;
         if claims.require_write()?.level != scope.level() {
-            return Err(Fault::new(Reason::UnsignedCall, "the signed header grants a write at another level").with("level", scope.level().name()));
+            return Err(Fault::new(Reason::UnsignedCall, "the signed header grants a write at another level")
+                .with("level", scope.level().name()));
         }
         Ok(scope)
     }

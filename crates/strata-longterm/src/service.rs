@@ -109,7 +109,11 @@ impl State {
 
     /// The answer of a request that was served before: looked for before anything else, so that a retry is answered alike
     /// whatever has changed since.
-    pub(crate) async fn replay<T: Message + Default + Send + 'static>(&self, call: &Call, key: Option<&RequestKey>) -> Result<Option<T>, Fault> {
+    pub(crate) async fn replay<T: Message + Default + Send + 'static>(
+        &self,
+        call: &Call,
+        key: Option<&RequestKey>,
+    ) -> Result<Option<T>, Fault> {
         let Some(key) = key.cloned() else { return Ok(None) };
         let (scope, now) = (call.scope.clone(), call.now);
         self.database.read(move |db| replayed(db, &scope, Some(&key), now)).await
@@ -130,7 +134,12 @@ impl State {
     }
 }
 
-fn replayed<T: Message + Default>(db: &Connection, scope: &OwnerScope, key: Option<&RequestKey>, now: Timestamp) -> Result<Option<T>, Fault> {
+fn replayed<T: Message + Default>(
+    db: &Connection,
+    scope: &OwnerScope,
+    key: Option<&RequestKey>,
+    now: Timestamp,
+) -> Result<Option<T>, Fault> {
     let Some(key) = key else { return Ok(None) };
     let Some(visible) = Visible::of(db, scope)? else { return Ok(None) };
     let Some(bytes) = ledger::answered(db, visible.user_id, key, now)? else { return Ok(None) };
@@ -191,7 +200,11 @@ impl Pager {
     }
 
     /// Takes the rows that fit, converted; answers them and the last one taken when more are left.
-    fn fill<R, M: Message>(&mut self, rows: Vec<R>, mut to_wire: impl FnMut(&R) -> Result<M, Fault>) -> Result<(Vec<M>, Option<R>), Fault> {
+    fn fill<R, M: Message>(
+        &mut self,
+        rows: Vec<R>,
+        mut to_wire: impl FnMut(&R) -> Result<M, Fault>,
+    ) -> Result<(Vec<M>, Option<R>), Fault> {
         let (mut out, mut last) = (Vec::new(), None);
         for row in rows {
             if out.len() >= self.page.size as usize {
@@ -246,7 +259,10 @@ impl Service {
         Ok(pb::ProposeResponse { result: Some(result) })
     }
 
-    async fn confirm_candidate(&self, request: Request<pb::ConfirmCandidateRequest>) -> Result<pb::ConfirmCandidateResponse, Fault> {
+    async fn confirm_candidate(
+        &self,
+        request: Request<pb::ConfirmCandidateRequest>,
+    ) -> Result<pb::ConfirmCandidateResponse, Fault> {
         let (state, r) = (&self.state, request.get_ref());
         let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
         let key = call.key("ConfirmCandidate", &r.request_id, r)?;
@@ -344,7 +360,10 @@ impl Service {
                     }
                     bytes += memory.encoded_len();
                     if bytes > ANSWER_BYTES {
-                        return Err(Fault::field("memory_ids", "names more records than one answer can hold; restore them in parts"));
+                        return Err(Fault::field(
+                            "memory_ids",
+                            "names more records than one answer can hold; restore them in parts",
+                        ));
                     }
                     memories.push(memory);
                 }
@@ -412,7 +431,13 @@ impl Service {
                 let winners = in_force(query::in_force(db, visible, &key, now)?, is_set, by_agent);
                 let (items, _) = pager.fill(winners, |(found, labels)| {
                     let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-                    Ok(pb::RecallItem { memory: Some(wire(db, found)?), score: 1.0, paths: vec!["key".to_owned()], labels, ..Default::default() })
+                    Ok(pb::RecallItem {
+                        memory: Some(wire(db, found)?),
+                        score: 1.0,
+                        paths: vec!["key".to_owned()],
+                        labels,
+                        ..Default::default()
+                    })
                 })?;
                 Ok(items)
             })
@@ -432,7 +457,8 @@ impl Service {
         let filter = convert::filter(r.filter.as_ref())?;
         let mut pager = Pager::new(r.page_size)?;
         let binding = binding(&call.scope, "ListMemories", &filter.binding());
-        let after = state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| MemoryId::parse("page_token", &text)).transpose()?;
+        let after =
+            state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| MemoryId::parse("page_token", &text)).transpose()?;
         let (tokens, now) = (state.tokens.clone(), call.now);
         let answer = state
             .read(&call.scope, move |db, visible| {
@@ -525,7 +551,12 @@ enum Subject {
 }
 
 /// Of a chain, what we believed at `as_of` and what held at `valid_at`; all of it when neither is asked for.
-fn held(db: &Connection, chain: Vec<StoredRecord>, as_of: Option<Timestamp>, valid_at: Option<Timestamp>) -> Result<Vec<StoredRecord>, Fault> {
+fn held(
+    db: &Connection,
+    chain: Vec<StoredRecord>,
+    as_of: Option<Timestamp>,
+    valid_at: Option<Timestamp>,
+) -> Result<Vec<StoredRecord>, Fault> {
     if as_of.is_none() && valid_at.is_none() {
         return Ok(chain);
     }
@@ -574,7 +605,8 @@ fn in_force(found: Vec<StoredRecord>, is_set: bool, by_agent: bool) -> Vec<(Stor
     if !dropped.is_empty() {
         tracing::error!(rule = "K8", dropped = dropped.len(), "one slot had two active values: the older is not shown");
     }
-    let kept: Vec<StoredRecord> = found.into_iter().enumerate().filter(|(i, _)| !dropped.contains(i)).map(|(_, found)| found).collect();
+    let kept: Vec<StoredRecord> =
+        found.into_iter().enumerate().filter(|(i, _)| !dropped.contains(i)).map(|(_, found)| found).collect();
     let at_agent = |found: &StoredRecord| found.record.owner.agent.is_some();
     let slotted = |agent: bool| kept.iter().any(|found| at_agent(found) == agent && slot(found).is_some());
     let (agents, user) = (slotted(true), slotted(false));
@@ -660,10 +692,16 @@ impl LongTermMemoryService for Service {
     async fn get_memory(&self, request: Request<pb::GetMemoryRequest>) -> Result<Response<pb::GetMemoryResponse>, GrpcStatus> {
         finish(Self::get_memory(self, request).await)
     }
-    async fn lookup_memory(&self, request: Request<pb::LookupMemoryRequest>) -> Result<Response<pb::LookupMemoryResponse>, GrpcStatus> {
+    async fn lookup_memory(
+        &self,
+        request: Request<pb::LookupMemoryRequest>,
+    ) -> Result<Response<pb::LookupMemoryResponse>, GrpcStatus> {
         finish(Self::lookup_memory(self, request).await)
     }
-    async fn list_memories(&self, request: Request<pb::ListMemoriesRequest>) -> Result<Response<pb::ListMemoriesResponse>, GrpcStatus> {
+    async fn list_memories(
+        &self,
+        request: Request<pb::ListMemoriesRequest>,
+    ) -> Result<Response<pb::ListMemoriesResponse>, GrpcStatus> {
         finish(Self::list_memories(self, request).await)
     }
     async fn get_history(&self, request: Request<pb::GetHistoryRequest>) -> Result<Response<pb::GetHistoryResponse>, GrpcStatus> {

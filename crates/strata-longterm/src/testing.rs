@@ -147,7 +147,8 @@ fn insert(db: &Connection, id: MemoryId, put: &Put) -> Result<(), SqliteError> {
     for level in ["", agent] {
         db.execute("INSERT OR IGNORE INTO owners (user_id, agent) VALUES (?1, ?2)", params![user_id, level])?;
     }
-    let owner_id: i64 = db.query_row("SELECT owner_id FROM owners WHERE user_id = ?1 AND agent = ?2", params![user_id, agent], |r| r.get(0))?;
+    let owner_id: i64 =
+        db.query_row("SELECT owner_id FROM owners WHERE user_id = ?1 AND agent = ?2", params![user_id, agent], |r| r.get(0))?;
     let terms = strata_text::terms(&put.content);
     let json = |text: Result<String, serde_json::Error>| text.expect("JSON");
     db.execute(
@@ -164,7 +165,10 @@ fn insert(db: &Connection, id: MemoryId, put: &Put) -> Result<(), SqliteError> {
         ],
     )?;
     for (term, tf) in terms.iter() {
-        db.execute("INSERT INTO record_terms (owner_id, term, memory_id, tf) VALUES (?1, ?2, ?3, ?4)", params![owner_id, term, id_bytes(id), tf])?;
+        db.execute(
+            "INSERT INTO record_terms (owner_id, term, memory_id, tf) VALUES (?1, ?2, ?3, ?4)",
+            params![owner_id, term, id_bytes(id), tf],
+        )?;
     }
     if let Some(session) = &put.session {
         db.execute(

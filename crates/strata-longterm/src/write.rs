@@ -132,7 +132,8 @@ fn create(
     findings: &mut Vec<Finding>,
 ) -> Result<Written, Fault> {
     let s = gated.statement();
-    let user_session = gated.cues().has(gate::Cues::USER) && matches!(s.source_ref, Some(strata_core::record::SourceRef::Turn { .. }));
+    let user_session =
+        gated.cues().has(gate::Cues::USER) && matches!(s.source_ref, Some(strata_core::record::SourceRef::Turn { .. }));
     let facts = gate::EvidenceFacts { cues: gated.cues(), statements: 1, user_sessions: u32::from(user_session), sessions: 1 };
     let diversion = gate::divert(c.settings, gated, &facts);
     findings.extend(diversion.findings);
@@ -184,11 +185,13 @@ fn support(
     let id = found.record.memory_id;
     let before = found.record.status;
     let new = insert::support(db, w, &mut found, gated, material)?;
-    let because = if new { "the same statement again: evidence is added" } else { "the same statement from the same turn or request" };
+    let because =
+        if new { "the same statement again: evidence is added" } else { "the same statement from the same turn or request" };
     findings.push(Finding::new("G10", "EVIDENCE_ADDED", because));
     if found.record.status == Status::Rejected {
         let rejected = query::rejected_at(db, id)?;
-        let later = gated.cues().has(gate::Cues::USER) && gated.statement_time().is_some_and(|time| rejected.is_none_or(|at| time > at));
+        let later =
+            gated.cues().has(gate::Cues::USER) && gated.statement_time().is_some_and(|time| rejected.is_none_or(|at| time > at));
         if !later && gated.statement().source != Source::UserConfirmation {
             findings.push(Finding::new("G10", "REJECTED", "the user rejected it; a later turn of the user reopens it"));
             return Ok(unchanged(found));
@@ -223,7 +226,10 @@ fn support(
 }
 
 /// Moves a record that is there into ACTIVE, as far as the conflict rules let it (rule K7).
-#[expect(clippy::too_many_arguments, reason = "one step of one transaction; a struct would be built once and taken apart at once")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one step of one transaction; a struct would be built once and taken apart at once"
+)]
 fn activate(
     db: &Connection,
     c: &Context<'_>,
@@ -323,16 +329,27 @@ fn slot_facts(db: &Connection, w: &Writing<'_>, incoming: &Incoming<'_>, asking:
     let live = query::live_of_slot(db, w.stored, key, incoming.tier)?;
     let mut live = insert::expire_due(db, w, live)?;
     live.retain(|found| Some(found.record.memory_id) != asking);
-    let mut facts = SlotFacts { system_owned: owner::key(db, w.stored, key)?.is_some_and(|row| row.system_owned), ..SlotFacts::default() };
+    let mut facts =
+        SlotFacts { system_owned: owner::key(db, w.stored, key)?.is_some_and(|row| row.system_owned), ..SlotFacts::default() };
     for found in &live {
         match found.record.status {
             Status::Active => facts.chain.push(link(db, found)?),
-            Status::Candidate | Status::Disputed if found.record.source == Source::ModelInference && !is_apart(found.record.kind) => facts.inferred.push(Inferred {
-                memory_id: found.record.memory_id,
-                status: found.record.status,
-                slot_value: slot_value(&found.record),
-            }),
-            Status::Candidate | Status::Disputed | Status::Superseded | Status::Expired | Status::Archived | Status::Rejected | Status::Deleted => {}
+            Status::Candidate | Status::Disputed
+                if found.record.source == Source::ModelInference && !is_apart(found.record.kind) =>
+            {
+                facts.inferred.push(Inferred {
+                    memory_id: found.record.memory_id,
+                    status: found.record.status,
+                    slot_value: slot_value(&found.record),
+                })
+            }
+            Status::Candidate
+            | Status::Disputed
+            | Status::Superseded
+            | Status::Expired
+            | Status::Archived
+            | Status::Rejected
+            | Status::Deleted => {}
         }
     }
     // The past of the slot matters to a late statement only, and may be long.
@@ -377,7 +394,14 @@ fn normal(text: &str, needed: bool) -> String {
 
 fn unchanged(found: StoredRecord) -> Written {
     let conflicts_with = found.conflicts_with;
-    Written { outcome: Outcome::EvidenceAdded, record: Some(found), findings: Vec::new(), superseded: None, conflicts_with, revision: 0 }
+    Written {
+        outcome: Outcome::EvidenceAdded,
+        record: Some(found),
+        findings: Vec::new(),
+        superseded: None,
+        conflicts_with,
+        revision: 0,
+    }
 }
 
 fn written(ruling: &Ruling, found: StoredRecord) -> Written {
@@ -419,11 +443,14 @@ fn visible_record(db: &Connection, c: &Context<'_>, id: MemoryId) -> Result<Stor
 fn waiting(found: &StoredRecord) -> Result<(), Fault> {
     match found.record.status {
         Status::Candidate | Status::Disputed => Ok(()),
-        other @ (Status::Active | Status::Superseded | Status::Expired | Status::Archived | Status::Rejected | Status::Deleted) => {
-            Err(Fault::new(Reason::StatusMove, format!("the record is {}, not a candidate", other.name()))
-                .with("state", other.name())
-                .rule("STATUS", "memory", "only a candidate is confirmed or rejected"))
-        }
+        other @ (Status::Active
+        | Status::Superseded
+        | Status::Expired
+        | Status::Archived
+        | Status::Rejected
+        | Status::Deleted) => Err(Fault::new(Reason::StatusMove, format!("the record is {}, not a candidate", other.name()))
+            .with("state", other.name())
+            .rule("STATUS", "memory", "only a candidate is confirmed or rejected")),
     }
 }
 
@@ -431,13 +458,22 @@ fn waiting(found: &StoredRecord) -> Result<(), Fault> {
 ///
 /// # Errors
 /// `NOT_FOUND`, `STATUS_MOVE`, `VERSION_MISMATCH`, `OVERLOADED`, `FORGOTTEN`.
-pub fn confirm(db: &Connection, c: &Context<'_>, id: MemoryId, etag: Option<u64>, gated: &Gated, material: &Material) -> Result<Written, Fault> {
+pub fn confirm(
+    db: &Connection,
+    c: &Context<'_>,
+    id: MemoryId,
+    etag: Option<u64>,
+    gated: &Gated,
+    material: &Material,
+) -> Result<Written, Fault> {
     ledger::check_outbox(db, c.now)?;
     let mut found = visible_record(db, c, id)?;
     waiting(&found)?;
     if etag.is_some_and(|seen| seen != found.record.version) {
         let version = found.record.version.to_string();
-        return Err(Fault::new(Reason::VersionMismatch, "etag: the candidate has changed; read it again").with("current_value", version));
+        return Err(
+            Fault::new(Reason::VersionMismatch, "etag: the candidate has changed; read it again").with("current_value", version)
+        );
     }
     let owner = found.record.owner.clone();
     let w = Writing { owner: &owner, ..c.writing(found.owner, gated.door().name()) };

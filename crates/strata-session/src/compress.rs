@@ -69,7 +69,8 @@ impl Judged {
 impl Compressor {
     pub(crate) fn new(store: Arc<dyn SessionStore>, clock: Arc<dyn Clock>, tasks: TaskGroup) -> Self {
         let weigh = |_: &CueKey, cues: &Arc<TurnCues>| {
-            let sentence = |s: &policy::SentenceCues| 160 + 4 * s.terms.len() + s.values.iter().map(|v| 32 + v.text.len()).sum::<usize>();
+            let sentence =
+                |s: &policy::SentenceCues| 160 + 4 * s.terms.len() + s.values.iter().map(|v| 32 + v.text.len()).sum::<usize>();
             u32::try_from(200 + cues.sentences.iter().map(sentence).sum::<usize>()).unwrap_or(u32::MAX)
         };
         let cues = moka::sync::Cache::builder().max_capacity(CUE_CACHE_BYTES).weigher(weigh).build();
@@ -79,7 +80,10 @@ impl Compressor {
 
     fn lane(&self, key: &SessionKey) -> &tokio::sync::Mutex<()> {
         let tag = key.session_tag();
-        let place = tag.bytes().chain(key.user().as_str().bytes()).fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
+        let place = tag
+            .bytes()
+            .chain(key.user().as_str().bytes())
+            .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)));
         &self.lanes[place % LANES]
     }
 
@@ -99,12 +103,24 @@ impl Compressor {
     /// # Errors
     /// `NOT_FOUND`, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `OVERLOADED` when compressions of other replicas kept coming first, errors
     /// of the store. Nothing was written then.
-    pub(crate) async fn run(&self, settings: &SessionSettings, key: &SessionKey, keep: u32, request: Option<Request<'_>>) -> Result<Answer, Fault> {
+    pub(crate) async fn run(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        keep: u32,
+        request: Option<Request<'_>>,
+    ) -> Result<Answer, Fault> {
         let _lane = self.lane(key).lock().await;
         self.attempt(settings, key, keep, request).await
     }
 
-    async fn attempt(&self, settings: &SessionSettings, key: &SessionKey, keep: u32, request: Option<Request<'_>>) -> Result<Answer, Fault> {
+    async fn attempt(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        keep: u32,
+        request: Option<Request<'_>>,
+    ) -> Result<Answer, Fault> {
         for _ in 0..ATTEMPTS {
             let now = self.clock.now();
             if let Some(request) = &request
@@ -124,7 +140,8 @@ impl Compressor {
                 Committed::Gone => return Err(ended(key.session())),
             }
         }
-        Err(Fault::new(Reason::Overloaded, "other compressions of the session kept coming first; nothing was written").retry_after(100))
+        Err(Fault::new(Reason::Overloaded, "other compressions of the session kept coming first; nothing was written")
+            .retry_after(100))
     }
 
     /// Remakes adjacent ranges as one from their originals until none are due (rule S4).
@@ -137,7 +154,9 @@ impl Compressor {
             let level = inside.iter().map(|s| s.level).max().unwrap_or(0) + 1;
             let removed = inside.iter().map(|s| s.from).collect();
             let shape = state.head.shape.unwrap_or(Shape::Exploratory);
-            let Some(added) = self.remake(settings, key, &state, range, level, shape, &BTreeMap::new()).await? else { return Ok(()) };
+            let Some(added) = self.remake(settings, key, &state, range, level, shape, &BTreeMap::new()).await? else {
+                return Ok(());
+            };
             let anchors = state.anchors.iter().filter(|a| a.seq <= state.head.through).cloned().collect();
             let commit = Commit { anchors, removed, added: vec![added], ..self.unchanged(key, &state) };
             if self.store.commit(commit).await? == Committed::Gone {
@@ -164,9 +183,17 @@ impl Compressor {
         }
     }
 
-    async fn plan(&self, settings: &SessionSettings, key: &SessionKey, state: State, keep: u32) -> Result<(Commit, Compression), Fault> {
+    async fn plan(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        state: State,
+        keep: u32,
+    ) -> Result<(Commit, Compression), Fault> {
         let head = &state.head;
-        let nothing = |state: &State| (self.unchanged(key, state), Compression { anchors: state.anchors.clone(), ..Compression::default() });
+        let nothing = |state: &State| {
+            (self.unchanged(key, state), Compression { anchors: state.anchors.clone(), ..Compression::default() })
+        };
         if head.last <= head.through {
             return Ok(nothing(&state));
         }
@@ -176,7 +203,14 @@ impl Compressor {
         let mut judged = Judged::default();
         self.judge_into(&mut judged, key, head.incarnation, pending).await?;
         // Anchors of earlier ranges may be released, and with a retraction any turn within reach may be hit.
-        let old: Vec<u32> = state.anchors.iter().map(|a| a.seq).filter(|seq| *seq <= head.through).rev().take(crate::store::WINDOW_ANCHORS as usize).collect();
+        let old: Vec<u32> = state
+            .anchors
+            .iter()
+            .map(|a| a.seq)
+            .filter(|seq| *seq <= head.through)
+            .rev()
+            .take(crate::store::WINDOW_ANCHORS as usize)
+            .collect();
         let picked = self.store.pick(key, self.clock.now(), head.incarnation, &old).await?;
         self.judge_into(&mut judged, key, head.incarnation, picked.into_iter().map(|(turn, _)| turn).collect()).await?;
         let mut earlier: BTreeMap<u32, Verdict> = BTreeMap::new();
@@ -203,7 +237,9 @@ impl Compressor {
             let hit = decided.retracted.range(old.from..=old.to).next().is_some();
             if hit {
                 let range = SeqRange { from: old.from, to: old.to };
-                if let Some(remade) = self.remake(&decided.settings, key, &state, range, old.level, decided.shape, &decided.retracted).await? {
+                if let Some(remade) =
+                    self.remake(&decided.settings, key, &state, range, old.level, decided.shape, &decided.retracted).await?
+                {
                     removed.push(old.from);
                     added.push(remade);
                 }
@@ -289,7 +325,12 @@ impl Compressor {
     }
 
     /// Shape of the newest turns by rule, for a session whose shape is not known yet.
-    pub(crate) async fn shape(&self, key: &SessionKey, incarnation: u64, last: u32) -> Result<(Shape, strata_core::rule::Finding), Fault> {
+    pub(crate) async fn shape(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        last: u32,
+    ) -> Result<(Shape, strata_core::rule::Finding), Fault> {
         let turns = self.read(key, incarnation, last.saturating_sub(SHAPE_TURNS).max(1), last).await?.0;
         let mut judged = Judged::default();
         self.judge_into(&mut judged, key, incarnation, turns).await?;
@@ -317,7 +358,13 @@ struct Decided {
     retracted: BTreeMap<u32, Verdict>,
 }
 
-fn decide(settings: &SessionSettings, state: &State, judged: &Judged, range: SeqRange, earlier: &BTreeMap<u32, Verdict>) -> Decided {
+fn decide(
+    settings: &SessionSettings,
+    state: &State,
+    judged: &Judged,
+    range: SeqRange,
+    earlier: &BTreeMap<u32, Verdict>,
+) -> Decided {
     let all = judged.views(..);
     let verdicts = policy::judge(&all);
     let by_seq: BTreeMap<u32, Verdict> = verdicts.into_iter().map(|v| (v.seq, v)).collect();
@@ -332,7 +379,8 @@ fn decide(settings: &SessionSettings, state: &State, judged: &Judged, range: Seq
         if verdict.retracted_by >= new_from && verdict.retracted_by != known {
             let mut verdict = verdict.clone();
             if let Some(old) = earlier.get(seq) {
-                let sentences: BTreeSet<u32> = old.retracted_sentences.iter().chain(&verdict.retracted_sentences).copied().collect();
+                let sentences: BTreeSet<u32> =
+                    old.retracted_sentences.iter().chain(&verdict.retracted_sentences).copied().collect();
                 let denied: BTreeSet<String> = old.denied.iter().chain(&verdict.denied).cloned().collect();
                 verdict.retracted_sentences = sentences.into_iter().collect();
                 verdict.denied = denied.into_iter().collect();

@@ -89,7 +89,15 @@ impl SessionRole {
         let clock = Arc::clone(&deps.ports.clock);
         let compressor = Compressor::new(Arc::clone(&store), Arc::clone(&clock), tasks.clone());
         let searcher = Searcher::start(Arc::clone(&store), Arc::clone(&clock), tasks.clone(), deps.embedder);
-        let shared = Shared { ports: deps.ports, settings: deps.settings, store, compressor, searcher, page_tokens: deps.page_tokens, tasks };
+        let shared = Shared {
+            ports: deps.ports,
+            settings: deps.settings,
+            store,
+            compressor,
+            searcher,
+            page_tokens: deps.page_tokens,
+            tasks,
+        };
         let role = Self { shared: Arc::new(shared) };
         role.start_sweeper();
         Ok(role)

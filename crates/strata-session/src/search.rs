@@ -97,7 +97,12 @@ pub(crate) struct Searcher {
 
 impl Searcher {
     /// Starts the background maker of vectors in `tasks`.
-    pub(crate) fn start(store: Arc<dyn SessionStore>, clock: Arc<dyn Clock>, tasks: TaskGroup, embedder: Option<Arc<dyn Embedder>>) -> Self {
+    pub(crate) fn start(
+        store: Arc<dyn SessionStore>,
+        clock: Arc<dyn Clock>,
+        tasks: TaskGroup,
+        embedder: Option<Arc<dyn Embedder>>,
+    ) -> Self {
         let dimensions = embedder.as_ref().map_or(0, |e| e.identity().dimensions);
         let weigh = move |_: &Place, turns: &Analysed| {
             let bytes: usize = turns.0.iter().map(|e| 64 + 8 * e.weights.len() + 4 * dimensions).sum();
@@ -412,7 +417,13 @@ mod tests {
 
     #[test]
     fn r14_a_turn_is_ranked_with_its_neighbours() {
-        let turns = analysed(&["the harbour tour starts at noon", "who comes to the tour?", "nobody knows", "a tour of the tour of the tour", "lunch"]);
+        let turns = analysed(&[
+            "the harbour tour starts at noon",
+            "who comes to the tour?",
+            "nobody knows",
+            "a tour of the tour of the tour",
+            "lunch",
+        ]);
         let settings = RecallSettings::default();
         let ranked = rank(&[turns], &query_terms("harbour tour"), None, &settings, recall::Fusion::MinMax, 0.3, 5);
         assert_eq!(ranked[0].0.id, (0, 1));
@@ -422,7 +433,15 @@ mod tests {
 
     #[test]
     fn c077_a_query_without_terms_finds_nothing() {
-        let ranked = rank(&[analysed(&["hello world"])], &query_terms("！？👍"), None, &RecallSettings::default(), recall::Fusion::MinMax, 0.3, 5);
+        let ranked = rank(
+            &[analysed(&["hello world"])],
+            &query_terms("！？👍"),
+            None,
+            &RecallSettings::default(),
+            recall::Fusion::MinMax,
+            0.3,
+            5,
+        );
         assert!(ranked.is_empty());
     }
 

@@ -106,7 +106,13 @@ impl SessionService {
         Ok(Call { owner, now: self.shared.ports.clock.now() })
     }
 
-    fn session_call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str, session_id: &str) -> Result<SessionCall, Fault> {
+    fn session_call<T>(
+        &self,
+        request: &Request<T>,
+        user_id: &str,
+        agent_id: &str,
+        session_id: &str,
+    ) -> Result<SessionCall, Fault> {
         let call = self.call(request, user_id, agent_id)?;
         let session = convert::session_id(session_id)?;
         Ok(SessionCall { key: SessionKey::new(&call.owner, &session), session, call })
@@ -114,7 +120,8 @@ impl SessionService {
 
     async fn append(&self, request: Request<pb::AppendTurnsRequest>) -> Result<pb::AppendTurnsResponse, Fault> {
         let body = request.get_ref();
-        let SessionCall { call, key, session: _ } = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let SessionCall { call, key, session: _ } =
+            self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
         let settings = self.settings();
         let request_key = request_key!("AppendTurns", body);
         let append = Append {
@@ -155,14 +162,19 @@ impl SessionService {
             let coarser = Arc::clone(&shared);
             shared.tasks.spawn("session coarsening", async move {
                 if let Err(fault) = coarser.compressor.coarsen(&settings, &key).await {
-                    tracing::warn!(reason = fault.reason.name(), "old ranges of a session could not be remade; the next compression tries again");
+                    tracing::warn!(
+                        reason = fault.reason.name(),
+                        "old ranges of a session could not be remade; the next compression tries again"
+                    );
                 }
             });
             Ok::<(), Fault>(())
         };
         match tokio::time::timeout(COMPRESS_PATIENCE, detached_write(work)).await {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => tracing::warn!(reason = fault.reason.name(), "a due compression failed; the next append makes it due again"),
+            Ok(Err(fault)) => {
+                tracing::warn!(reason = fault.reason.name(), "a due compression failed; the next append makes it due again")
+            }
             Err(_) => tracing::info!("a due compression goes on in the background"),
         }
     }
@@ -240,7 +252,12 @@ impl SessionService {
         let agent = at.call.owner.agent.as_ref().map_or("", |a| a.as_str());
         let binding = ["ListTurns", &user, agent, at.session.as_str()];
         let cursor = self.shared.page_tokens.open(&binding, &body.page_token)?;
-        let stale = || Fault::new(Reason::InvalidPageToken, "page_token: the session is not the one the list began with; start again without it");
+        let stale = || {
+            Fault::new(
+                Reason::InvalidPageToken,
+                "page_token: the session is not the one the list began with; start again without it",
+            )
+        };
         // The cursor names the incarnation: a new session with the same id is another list.
         let (incarnation, from) = match &cursor {
             None => (None, 1),
@@ -261,7 +278,11 @@ impl SessionService {
         } else {
             String::new()
         };
-        Ok(pb::ListTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts), next_page_token, capped: page.capped })
+        Ok(pb::ListTurnsResponse {
+            turns: wire_turns(&at.session, read.turns, &read.verdicts),
+            next_page_token,
+            capped: page.capped,
+        })
     }
 
     async fn get_turns(&self, request: Request<pb::GetTurnsRequest>) -> Result<pb::GetTurnsResponse, Fault> {
@@ -278,7 +299,11 @@ impl SessionService {
         at.visible(&read.head)?;
         let expected = body.to_seq.min(read.head.last);
         if body.from_seq <= expected && read.turns.last().is_none_or(|t| t.seq < expected) {
-            return Err(Fault::limit("to_seq", limits::TURNS_ANSWER_BYTES, "bytes of text in one answer; ask for a smaller range"));
+            return Err(Fault::limit(
+                "to_seq",
+                limits::TURNS_ANSWER_BYTES,
+                "bytes of text in one answer; ask for a smaller range",
+            ));
         }
         Ok(pb::GetTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts) })
     }
@@ -356,7 +381,9 @@ impl SessionService {
                 let (now, finding) = self.shared.compressor.shape(&at.key, head.incarnation, head.last).await?;
                 match known {
                     // What the last compression went by; the newest turns alone may look calmer.
-                    Some(shape) if shape < now => (shape, Finding::new("S1", shape.name(), "inferred from earlier turns of the session")),
+                    Some(shape) if shape < now => {
+                        (shape, Finding::new("S1", shape.name(), "inferred from earlier turns of the session"))
+                    }
                     _ => (now, finding),
                 }
             }
@@ -379,11 +406,16 @@ impl SessionService {
 
     async fn end(&self, request: Request<pb::EndSessionRequest>) -> Result<pb::EndSessionResponse, Fault> {
         let body = request.get_ref();
-        let SessionCall { call, key, session: _ } = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let SessionCall { call, key, session: _ } =
+            self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
         let request_key = request_key!("EndSession", body);
         let ended = self.shared.store.end(&key, call.owner.agent.as_ref(), call.now, request_key).await?;
         self.shared.searcher.forget(&key);
-        Ok(pb::EndSessionResponse { end_time: Some(common::wire_time(ended.time)), turns: ended.turns, already_ended: ended.already })
+        Ok(pb::EndSessionResponse {
+            end_time: Some(common::wire_time(ended.time)),
+            turns: ended.turns,
+            already_ended: ended.already,
+        })
     }
 }
 
@@ -429,7 +461,10 @@ impl SessionMemoryService for SessionService {
         reply(self.search(request).await)
     }
 
-    async fn compress_session(&self, request: Request<pb::CompressSessionRequest>) -> Result<Response<pb::CompressSessionResponse>, Status> {
+    async fn compress_session(
+        &self,
+        request: Request<pb::CompressSessionRequest>,
+    ) -> Result<Response<pb::CompressSessionResponse>, Status> {
         reply(self.compress(request).await)
     }
 

@@ -225,8 +225,7 @@ impl ReferenceStore {
     /// The value a reader sees for a key: the TEMPORARY one, else the STABLE one (K10).
     #[must_use]
     pub fn visible(&self, owner: &str, key: &str) -> Option<&str> {
-        self.active(&Slot::new(owner, key, Tier::Temporary))
-            .or_else(|| self.active(&Slot::new(owner, key, Tier::Stable)))
+        self.active(&Slot::new(owner, key, Tier::Temporary)).or_else(|| self.active(&Slot::new(owner, key, Tier::Stable)))
     }
 
     /// The chain of a single slot, oldest first by the time of the statements: what held, or would have, and what holds.
@@ -295,9 +294,7 @@ impl ReferenceStore {
             record.state = State::Candidate;
         }
         match record.state {
-            State::Candidate | State::Disputed if statement.passes => {
-                self.activate(index, statement.replaces.as_deref())
-            }
+            State::Candidate | State::Disputed if statement.passes => self.activate(index, statement.replaces.as_deref()),
             state @ (State::Candidate
             | State::Disputed
             | State::Active
@@ -620,9 +617,7 @@ mod tests {
 #[cfg(test)]
 mod against_the_policy {
     use super::*;
-    use strata_core::policy::conflict::{
-        Decision, Incoming, Inferred, Link, Moment, SlotFacts, decide, owned_by_system,
-    };
+    use strata_core::policy::conflict::{Decision, Incoming, Inferred, Link, Moment, SlotFacts, decide, owned_by_system};
     use strata_core::policy::gate::Standing;
     use strata_core::record::{Source, Status, Tier as CoreTier};
     use strata_core::{FactKey, MemoryId, Timestamp};
@@ -643,8 +638,7 @@ mod against_the_policy {
                 Rank::User if statement.replaces.is_some() => Source::UserCorrection,
                 Rank::User => Source::UserStatement,
             };
-            let moment =
-                Moment { time: Timestamp(statement.said.0), turn: Some(("s".into(), statement.said.1 as u32)) };
+            let moment = Moment { time: Timestamp(statement.said.0), turn: Some(("s".into(), statement.said.1 as u32)) };
             let incoming = Incoming {
                 standing: if statement.passes { Standing::Active } else { Standing::Candidate },
                 source,
@@ -765,8 +759,7 @@ mod against_the_policy {
                 // A late correction is the model's own reading, so corrections come in order here.
                 let spoken = said.iter().filter(|(s, _)| s.said.0 < time).count();
                 if slot.key.ends_with("[]") && rank == Rank::User && spoken > 0 && draw(2) == 0 {
-                    statement =
-                        statement.replacing(&said.iter().find(|(s, _)| s.said.0 < time).expect("one").0.value.clone());
+                    statement = statement.replacing(&said.iter().find(|(s, _)| s.said.0 < time).expect("one").0.value.clone());
                 }
                 let verdict = model.state(&slot, &statement);
                 let ruling = policy.state(n, &key, &statement);

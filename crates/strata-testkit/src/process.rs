@@ -315,8 +315,7 @@ mod tests {
         assert!(graceful.printed("bye"));
         let mut deaf = sh("trap '' TERM; echo ready; while :; do sleep 0.05; done").spawn();
         deaf.wait_for_line(SOON, |line| line == "ready");
-        let late =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| deaf.terminate(Duration::from_millis(100))));
+        let late = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| deaf.terminate(Duration::from_millis(100))));
         assert!(late.is_err() && deaf.is_running());
         deaf.kill_9();
         assert!(!deaf.is_running());

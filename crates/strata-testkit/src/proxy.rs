@@ -266,9 +266,7 @@ mod tests {
     }
 
     fn broken(outcome: std::io::Result<String>) -> bool {
-        outcome.is_err_and(|e| {
-            [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof].contains(&e.kind())
-        })
+        outcome.is_err_and(|e| [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof].contains(&e.kind()))
     }
 
     fn silent(outcome: std::io::Result<String>) -> bool {

@@ -228,8 +228,7 @@ impl RedisServer {
     /// When it does not run or the rewrite does not end.
     pub fn rewrite_aof(&self) {
         self.command::<()>(&["BGREWRITEAOF"]);
-        let idle =
-            || ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|f| self.info(f) == "0").then_some(());
+        let idle = || ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].iter().all(|f| self.info(f) == "0").then_some(());
         poll::blocking(START, idle).expect("a finished rewrite");
     }
 

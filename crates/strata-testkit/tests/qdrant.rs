@@ -3,12 +3,12 @@
 
 use qdrant_client::qdrant::vectors_config::Config;
 use qdrant_client::qdrant::{
-    Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder, DeletePointsBuilder,
-    Distance, FieldType, Filter, GetPointsBuilder, KeywordIndexParamsBuilder, NamedVectors,
-    OptimizersConfigDiffBuilder, PointId, PointStruct, Query, QueryBatchPointsBuilder, QueryPointsBuilder, Range,
-    ScrollPointsBuilder, SearchPointsBuilder, SetPayloadPointsBuilder, SparseVectorParamsBuilder,
-    SparseVectorsConfigBuilder, StrictModeConfigBuilder, UpdateCollectionBuilder, UpdateMode, UpdateStatus,
-    UpsertPointsBuilder, Value, Vector, VectorInput, VectorParamsBuilder, VectorParamsMap, VectorsConfig,
+    Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder, DeletePointsBuilder, Distance,
+    FieldType, Filter, GetPointsBuilder, KeywordIndexParamsBuilder, NamedVectors, OptimizersConfigDiffBuilder, PointId,
+    PointStruct, Query, QueryBatchPointsBuilder, QueryPointsBuilder, Range, ScrollPointsBuilder, SearchPointsBuilder,
+    SetPayloadPointsBuilder, SparseVectorParamsBuilder, SparseVectorsConfigBuilder, StrictModeConfigBuilder,
+    UpdateCollectionBuilder, UpdateMode, UpdateStatus, UpsertPointsBuilder, Value, Vector, VectorInput, VectorParamsBuilder,
+    VectorParamsMap, VectorsConfig,
 };
 use qdrant_client::{Payload, Qdrant, QdrantError};
 use std::collections::HashMap;
@@ -27,9 +27,8 @@ fn client_at(url: &str) -> Qdrant {
 async fn collection() -> (WireDouble, Qdrant) {
     let double = WireDouble::start();
     let client = client_at(&double.url());
-    let dense = VectorParamsMap {
-        map: HashMap::from([("dense".to_owned(), VectorParamsBuilder::new(3, Distance::Cosine).build())]),
-    };
+    let dense =
+        VectorParamsMap { map: HashMap::from([("dense".to_owned(), VectorParamsBuilder::new(3, Distance::Cosine).build())]) };
     let mut sparse = SparseVectorsConfigBuilder::default();
     sparse.add_named_vector_params("bm25", SparseVectorParamsBuilder::default());
     let create = CreateCollectionBuilder::new(C)

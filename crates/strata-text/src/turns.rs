@@ -129,19 +129,27 @@ cues! {
 }
 
 /// Names of functions: `delete_file`, `order_refund`; the underscore hides them from word boundaries.
-static OPERATION_NAME: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"(?i)\b(?:delete|remove|drop|erase|purge|pay|transfer|refund|grant|authorize|authorise|revoke)_\w+|\b\w+_(?:delete|delete_all|payment|transfer|refund)\b"));
+static OPERATION_NAME: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?i)\b(?:delete|remove|drop|erase|purge|pay|transfer|refund|grant|authorize|authorise|revoke)_\w+|\b\w+_(?:delete|delete_all|payment|transfer|refund)\b",
+    )
+});
 /// `"ok": false` in a tool's answer.
 static FAILURE_FIELD: LazyLock<Regex> = LazyLock::new(|| regex(r#"(?i)"(?:ok|success|succeeded)"\s*:\s*false"#));
 /// Orders at the head of a sentence.
 static HEAD_REQUEST: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?i)^(?:(?:and|then|now|ok|okay|also|next)[, ]+)*(?:write|fix|create|build|book|send|schedule|deploy|update|add|generate|find|search|check|draft|summari[sz]e|translate|order|reserve|set up|install|refactor|implement|run|open|move|rename|convert|list|compare|plan|prepare|review|test|call|email|remind)\b")
+    regex(
+        r"(?i)^(?:(?:and|then|now|ok|okay|also|next)[, ]+)*(?:write|fix|create|build|book|send|schedule|deploy|update|add|generate|find|search|check|draft|summari[sz]e|translate|order|reserve|set up|install|refactor|implement|run|open|move|rename|convert|list|compare|plan|prepare|review|test|call|email|remind)\b",
+    )
 });
 /// Constraints at the head of a sentence: "Never call before 9".
-static HEAD_CONSTRAINT: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^(?:(?:and|but|also|remember|note)[,: ]+)*(?:never|always|only) \w+"));
+static HEAD_CONSTRAINT: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"(?i)^(?:(?:and|but|also|remember|note)[,: ]+)*(?:never|always|only) \w+"));
 /// Where a denied value stands: "not on {value}", "instead of {value}", "不是{value}".
 static DENIED_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
-    regex(r"(?i)(?:(?:\bnot|n't|\binstead of|\brather than|\bno longer)(?: (?:on|at|in|for|the|a|an|to|by|until))*|不是|并非|而非|不再是|取代|代替)[ ￥$€£¥]*$")
+    regex(
+        r"(?i)(?:(?:\bnot|n't|\binstead of|\brather than|\bno longer)(?: (?:on|at|in|for|the|a|an|to|by|until))*|不是|并非|而非|不再是|取代|代替)[ ￥$€£¥]*$",
+    )
 });
 /// "from {value} to": denied when the sentence changes something.
 static FROM_BEFORE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)(?:\bfrom(?: the)?|从|由|把|将)[ ￥$€£¥]*$"));
@@ -150,27 +158,145 @@ static CHANGED_AFTER: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^\s*(?:to\b
 /// Whole sentences, after [`folded`], that carry nothing: greetings, thanks, acknowledgements, small talk.
 static COURTESY: LazyLock<Regex> = LazyLock::new(|| {
     let en = [
-        "hi", "hello", "hey", "hey there", "hi there", "good (?:morning|afternoon|evening|night|day)", "(?:good|great|nice|lovely) to (?:see|hear from|meet|chat with|talk to) you(?: too| again)?",
-        "bye", "goodbye", "bye bye", "see (?:you|ya)(?: later| soon| around| then)?", "take care", "have a (?:good|great|nice|lovely) (?:day|one|weekend|evening|time|night)", "(?:many )?thanks(?: a lot| so much| again| very much)?",
-        "thank you(?: so much| very much| again)?", "you(?:'| a)?re (?:very )?welcome", "no problem", "no worries", "my pleasure", "ok", "okay", "k", "alright", "all right", "sure(?: thing)?", "got it", "gotcha",
-        "understood", "i see", "sounds (?:good|great|fun|perfect|lovely|nice|awesome)", "(?:that'?s |that is |it'?s |this is )?(?:so |very |really |pretty )?(?:great|cool|nice|awesome|perfect|good|fine|amazing|wonderful|lovely|fantastic|excellent|right|correct|true)(?: to hear| job| work| idea)?",
-        "wow", "oh", "ah", "haha+", "lol", "hmm+", "well", "yay", "congrats", "congratulations", "exactly", "indeed", "of course", "absolutely", "definitely", "yes", "yeah", "yep", "yup",
-        "how are you(?: doing| today| doing today)?", "how have you been", "how'?s it going", "what'?s up(?: with you)?", "how about you", "what about you", "and you", "i'?m (?:good|fine|great|ok|okay|well)",
-        "nice weather(?: today)?", "(?:it'?s |what )?(?:a )?(?:lovely|nice|beautiful|great) (?:day|weather)(?: today)?", "anything (?:new|else)", "there", "too", "then", "please", "mel", "thats it", "that'?s (?:it|all)(?: for now)?", "cheers",
+        "hi",
+        "hello",
+        "hey",
+        "hey there",
+        "hi there",
+        "good (?:morning|afternoon|evening|night|day)",
+        "(?:good|great|nice|lovely) to (?:see|hear from|meet|chat with|talk to) you(?: too| again)?",
+        "bye",
+        "goodbye",
+        "bye bye",
+        "see (?:you|ya)(?: later| soon| around| then)?",
+        "take care",
+        "have a (?:good|great|nice|lovely) (?:day|one|weekend|evening|time|night)",
+        "(?:many )?thanks(?: a lot| so much| again| very much)?",
+        "thank you(?: so much| very much| again)?",
+        "you(?:'| a)?re (?:very )?welcome",
+        "no problem",
+        "no worries",
+        "my pleasure",
+        "ok",
+        "okay",
+        "k",
+        "alright",
+        "all right",
+        "sure(?: thing)?",
+        "got it",
+        "gotcha",
+        "understood",
+        "i see",
+        "sounds (?:good|great|fun|perfect|lovely|nice|awesome)",
+        "(?:that'?s |that is |it'?s |this is )?(?:so |very |really |pretty )?(?:great|cool|nice|awesome|perfect|good|fine|amazing|wonderful|lovely|fantastic|excellent|right|correct|true)(?: to hear| job| work| idea)?",
+        "wow",
+        "oh",
+        "ah",
+        "haha+",
+        "lol",
+        "hmm+",
+        "well",
+        "yay",
+        "congrats",
+        "congratulations",
+        "exactly",
+        "indeed",
+        "of course",
+        "absolutely",
+        "definitely",
+        "yes",
+        "yeah",
+        "yep",
+        "yup",
+        "how are you(?: doing| today| doing today)?",
+        "how have you been",
+        "how'?s it going",
+        "what'?s up(?: with you)?",
+        "how about you",
+        "what about you",
+        "and you",
+        "i'?m (?:good|fine|great|ok|okay|well)",
+        "nice weather(?: today)?",
+        "(?:it'?s |what )?(?:a )?(?:lovely|nice|beautiful|great) (?:day|weather)(?: today)?",
+        "anything (?:new|else)",
+        "there",
+        "too",
+        "then",
+        "please",
+        "mel",
+        "thats it",
+        "that'?s (?:it|all)(?: for now)?",
+        "cheers",
     ];
     let zh = [
-        "你好", "您好", "嗨", "哈喽", "喂", "早上好", "下午好", "晚上好", "早安?", "晚安", "谢谢(?:你|您|啦)?", "多谢", "感谢", "好的?", "嗯+", "哦+", "噢", "行", "成", "可以", "没问题", "收到", "明白", "知道", "了解", "懂了?",
-        "辛苦", "再见", "拜拜", "回见", "哈哈+", "呵呵", "嘿嘿", "是的?", "对的?", "没错", "不客气", "不用谢", "麻烦", "好嘞", "好哒", "客气", "没关系", "没事", "在吗", "吃了吗", "最近(?:怎么样|好吗|还好吗)", "你呢", "今天天气(?:真)?(?:不错|很?好)",
-        "天气(?:真)?(?:不错|好)", "真棒", "太好", "太棒", "不错", "厉害", "加油", "确实", "当然", "那就这样", "就这样", "先这样",
+        "你好",
+        "您好",
+        "嗨",
+        "哈喽",
+        "喂",
+        "早上好",
+        "下午好",
+        "晚上好",
+        "早安?",
+        "晚安",
+        "谢谢(?:你|您|啦)?",
+        "多谢",
+        "感谢",
+        "好的?",
+        "嗯+",
+        "哦+",
+        "噢",
+        "行",
+        "成",
+        "可以",
+        "没问题",
+        "收到",
+        "明白",
+        "知道",
+        "了解",
+        "懂了?",
+        "辛苦",
+        "再见",
+        "拜拜",
+        "回见",
+        "哈哈+",
+        "呵呵",
+        "嘿嘿",
+        "是的?",
+        "对的?",
+        "没错",
+        "不客气",
+        "不用谢",
+        "麻烦",
+        "好嘞",
+        "好哒",
+        "客气",
+        "没关系",
+        "没事",
+        "在吗",
+        "吃了吗",
+        "最近(?:怎么样|好吗|还好吗)",
+        "你呢",
+        "今天天气(?:真)?(?:不错|很?好)",
+        "天气(?:真)?(?:不错|好)",
+        "真棒",
+        "太好",
+        "太棒",
+        "不错",
+        "厉害",
+        "加油",
+        "确实",
+        "当然",
+        "那就这样",
+        "就这样",
+        "先这样",
     ];
-    regex(&format!(
-        "^(?:(?:(?:{})(?: |$))|(?:(?:{})[呀啊哦了呢吧哈啦的嘛您你]{{0,2}} ?))+$",
-        en.join("|"),
-        zh.join("|")
-    ))
+    regex(&format!("^(?:(?:(?:{})(?: |$))|(?:(?:{})[呀啊哦了呢吧哈啦的嘛您你]{{0,2}} ?))+$", en.join("|"), zh.join("|")))
 });
 static ANSWER: LazyLock<Regex> = LazyLock::new(|| {
-    regex("^(?:yes|no|yep|nope|yeah|nah|yup|not at all|correct|right|sure|no thanks|yes please|是的?|不是的?|对|不对|不|没有|有|可以|不可以|不行|行|不用|好)$")
+    regex(
+        "^(?:yes|no|yep|nope|yeah|nah|yup|not at all|correct|right|sure|no thanks|yes please|是的?|不是的?|对|不对|不|没有|有|可以|不可以|不行|行|不用|好)$",
+    )
 });
 static HEDGE_ONLY: LazyLock<Regex> = LazyLock::new(|| {
     regex(
@@ -223,7 +349,12 @@ pub fn turn_cues(text: &str, role: Role) -> TurnCues {
     TurnCues { sentences, failed }
 }
 
-fn sentence_cues(text: &str, span: std::ops::Range<usize>, found: &[strata_core::text::ProtectedValue], role: Role) -> SentenceCues {
+fn sentence_cues(
+    text: &str,
+    span: std::ops::Range<usize>,
+    found: &[strata_core::text::ProtectedValue],
+    role: Role,
+) -> SentenceCues {
     let original = &text[span.clone()];
     let cleaned = Cleaned::new(original).text;
     let folded = folded(&cleaned);
@@ -250,10 +381,12 @@ fn sentence_cues(text: &str, span: std::ops::Range<usize>, found: &[strata_core:
         })
         .map(|v| v.text.clone())
         .collect::<Vec<_>>();
-    let operation = (matches(&OPERATION, &NO_OPERATION) || OPERATION_NAME.is_match(&cleaned)) && !(question && role == Role::Assistant);
+    let operation =
+        (matches(&OPERATION, &NO_OPERATION) || OPERATION_NAME.is_match(&cleaned)) && !(question && role == Role::Assistant);
     let answer = ANSWER.is_match(&folded);
     let courtesy = folded.is_empty() || COURTESY.is_match(&folded);
-    let terms: BTreeSet<u32> = analyze_query(original).iter().filter(|t| !GENERIC.contains(t.as_str())).map(|t| hash(t)).collect();
+    let terms: BTreeSet<u32> =
+        analyze_query(original).iter().filter(|t| !GENERIC.contains(t.as_str())).map(|t| hash(t)).collect();
     SentenceCues {
         start: span.start,
         end: span.end,
@@ -301,15 +434,38 @@ mod tests {
 
     #[test]
     fn a32_operations_are_found_in_both_languages() {
-        check(|s| s.operation, Role::User, &[
-            "Please delete the staging database", "Pay the invoice INV-20 today", "Transfer $500 to account 88", "I authorise the refund",
-            "Grant Bob admin access", "Can you delete my account?", "Run delete_user for 42", "Undo that transfer of funds",
-            "删除测试库", "把这张发票的5000元付款", "转账500元给李雷", "给小王开通管理员权限", "请ｄｅｌｅｔｅ the file", "de\u{200b}lete the file",
-            "撤销他的权限",
-        ], &[
-            "Pay attention to the details", "How do I delete a branch?", "Don't delete the backups", "不要删除备份", "怎么删除分支？", "用支付宝吗？",
-            "I love this movie", "今天天气不错", "The grant application is long",
-        ]);
+        check(
+            |s| s.operation,
+            Role::User,
+            &[
+                "Please delete the staging database",
+                "Pay the invoice INV-20 today",
+                "Transfer $500 to account 88",
+                "I authorise the refund",
+                "Grant Bob admin access",
+                "Can you delete my account?",
+                "Run delete_user for 42",
+                "Undo that transfer of funds",
+                "删除测试库",
+                "把这张发票的5000元付款",
+                "转账500元给李雷",
+                "给小王开通管理员权限",
+                "请ｄｅｌｅｔｅ the file",
+                "de\u{200b}lete the file",
+                "撤销他的权限",
+            ],
+            &[
+                "Pay attention to the details",
+                "How do I delete a branch?",
+                "Don't delete the backups",
+                "不要删除备份",
+                "怎么删除分支？",
+                "用支付宝吗？",
+                "I love this movie",
+                "今天天气不错",
+                "The grant application is long",
+            ],
+        );
         assert!(!one("Shall I delete it?", Role::Assistant).operation);
     }
 
@@ -317,11 +473,20 @@ mod tests {
     fn a30_retractions_are_told_apart() {
         use Retraction::{Correct, Overturn, Release, Withdraw};
         for (text, kind) in [
-            ("Scratch that, we stay", Some(Withdraw)), ("Never mind.", Some(Withdraw)), ("算了，不去了", Some(Withdraw)), ("当我没说", Some(Withdraw)),
-            ("No wait, it is Wednesday", Some(Correct)), ("不对，是周三", Some(Correct)), ("改成300元", Some(Correct)),
-            ("It turns out the cache is fine", Some(Overturn)), ("之前的结论不对", Some(Overturn)),
-            ("No need to send it any more", Some(Release)), ("不用了", Some(Release)),
-            ("我计算了一下总价", None), ("The weather is lovely", None), ("Should we change it to 5?", None),
+            ("Scratch that, we stay", Some(Withdraw)),
+            ("Never mind.", Some(Withdraw)),
+            ("算了，不去了", Some(Withdraw)),
+            ("当我没说", Some(Withdraw)),
+            ("No wait, it is Wednesday", Some(Correct)),
+            ("不对，是周三", Some(Correct)),
+            ("改成300元", Some(Correct)),
+            ("It turns out the cache is fine", Some(Overturn)),
+            ("之前的结论不对", Some(Overturn)),
+            ("No need to send it any more", Some(Release)),
+            ("不用了", Some(Release)),
+            ("我计算了一下总价", None),
+            ("The weather is lovely", None),
+            ("Should we change it to 5?", None),
         ] {
             assert_eq!(one(text, Role::User).retraction, kind, "{text}");
         }
@@ -330,7 +495,9 @@ mod tests {
     #[test]
     fn a31_denied_values_are_named() {
         for (text, denied) in [
-            ("The budget is $300, not $200", vec!["$200"]), ("Change it from 3pm to 4pm", vec!["3pm"]), ("It is 12 people instead of 15 people", vec!["15 people"]),
+            ("The budget is $300, not $200", vec!["$200"]),
+            ("Change it from 3pm to 4pm", vec!["3pm"]),
+            ("It is 12 people instead of 15 people", vec!["15 people"]),
         ] {
             assert_eq!(one(text, Role::User).denied, denied, "{text}: {:?}", one(text, Role::User));
         }
@@ -341,43 +508,112 @@ mod tests {
 
     #[test]
     fn a27_promises_and_their_fulfilment() {
-        check(|s| s.promise, Role::Assistant, &[
-            "I'll send the report tomorrow", "I will check the logs", "TODO: renew the licence", "我稍后把报告发给你", "记得续费", "Remind me to call Bob",
-            "We still have to book the hall",
-        ], &["Let me know what you think", "我会说英语", "The report is long", "No need to worry", "Will you come?"]);
-        check(|s| s.fulfilment, Role::Assistant, &[
-            "Done.", "I have sent the report", "Here is the report", "报告已经发给你了", "搞定", "The hall is booked",
-        ], &["It's not done yet", "还没完成", "I'll tell you when it is done", "Is it done?"]);
+        check(
+            |s| s.promise,
+            Role::Assistant,
+            &[
+                "I'll send the report tomorrow",
+                "I will check the logs",
+                "TODO: renew the licence",
+                "我稍后把报告发给你",
+                "记得续费",
+                "Remind me to call Bob",
+                "We still have to book the hall",
+            ],
+            &["Let me know what you think", "我会说英语", "The report is long", "No need to worry", "Will you come?"],
+        );
+        check(
+            |s| s.fulfilment,
+            Role::Assistant,
+            &["Done.", "I have sent the report", "Here is the report", "报告已经发给你了", "搞定", "The hall is booked"],
+            &["It's not done yet", "还没完成", "I'll tell you when it is done", "Is it done?"],
+        );
     }
 
     #[test]
     fn a28_constraints() {
-        check(|s| s.constraint, Role::User, &[
-            "It must not cost more than $50", "Never call before 9am", "I'm allergic to peanuts", "Only use Python 3.12", "Don't contact my boss",
-            "不要给我打电话", "预算不超过5000元", "我对花生过敏", "必须周五之前交", "ｍｕｓｔ be blue",
-        ], &["I don't know", "I can't wait", "That must have been fun", "What must I do?", "No need to renew it", "No problem", "能不能便宜点？", "I like blue"]);
+        check(
+            |s| s.constraint,
+            Role::User,
+            &[
+                "It must not cost more than $50",
+                "Never call before 9am",
+                "I'm allergic to peanuts",
+                "Only use Python 3.12",
+                "Don't contact my boss",
+                "不要给我打电话",
+                "预算不超过5000元",
+                "我对花生过敏",
+                "必须周五之前交",
+                "ｍｕｓｔ be blue",
+            ],
+            &[
+                "I don't know",
+                "I can't wait",
+                "That must have been fun",
+                "What must I do?",
+                "No need to renew it",
+                "No problem",
+                "能不能便宜点？",
+                "I like blue",
+            ],
+        );
     }
 
     #[test]
     fn a33_courtesies_carry_nothing() {
-        check(|s| s.courtesy, Role::User, &[
-            "Hi there!", "Thanks a lot!", "OK, great, thanks!", "你好！", "好的，谢谢", "嗯嗯", "收到", "哈哈哈", "How are you?", "👍", "👨‍👩‍👧 🎉", "Sounds good!",
-            "今天天气不错", "好呀", "You're welcome",
-        ], &["My name is Anna", "我叫小王", "不吃辣", "Order 12 is late", "No", "مرحبا بالعالم"]);
-        check(|s| s.hedge_only, Role::User, &["Not sure.", "不确定", "Maybe.", "I'm not really sure about that"], &["Maybe on Tuesday", "可能是周二"]);
+        check(
+            |s| s.courtesy,
+            Role::User,
+            &[
+                "Hi there!",
+                "Thanks a lot!",
+                "OK, great, thanks!",
+                "你好！",
+                "好的，谢谢",
+                "嗯嗯",
+                "收到",
+                "哈哈哈",
+                "How are you?",
+                "👍",
+                "👨‍👩‍👧 🎉",
+                "Sounds good!",
+                "今天天气不错",
+                "好呀",
+                "You're welcome",
+            ],
+            &["My name is Anna", "我叫小王", "不吃辣", "Order 12 is late", "No", "مرحبا بالعالم"],
+        );
+        check(
+            |s| s.hedge_only,
+            Role::User,
+            &["Not sure.", "不确定", "Maybe.", "I'm not really sure about that"],
+            &["Maybe on Tuesday", "可能是周二"],
+        );
         check(|s| s.answer, Role::User, &["No.", "Yes", "不是", "对"], &["No problem with 5", "不对，是周三"]);
     }
 
     #[test]
     fn a41_decisions_are_not_indecision() {
-        check(|s| s.decision, Role::User, &["We decided on plan B", "Let's use Redis", "就用方案二", "根因是连接池太小"], &["We haven't made up our minds", "还没决定", "不确定", "not decided"]);
+        check(
+            |s| s.decision,
+            Role::User,
+            &["We decided on plan B", "Let's use Redis", "就用方案二", "根因是连接池太小"],
+            &["We haven't made up our minds", "还没决定", "不确定", "not decided"],
+        );
     }
 
     #[test]
     fn a_failed_tool_call_is_told_from_a_clean_one() {
         for (text, failed) in [
-            ("Error: connection refused", true), ("{\"ok\": false}", true), ("HTTP 503", true), ("操作失败", true), ("0 errors, 12 passed", false),
-            ("{\"ok\": true, \"rows\": 3}", false), ("没有错误", false), ("created order 88", false),
+            ("Error: connection refused", true),
+            ("{\"ok\": false}", true),
+            ("HTTP 503", true),
+            ("操作失败", true),
+            ("0 errors, 12 passed", false),
+            ("{\"ok\": true, \"rows\": 3}", false),
+            ("没有错误", false),
+            ("created order 88", false),
         ] {
             assert_eq!(turn_cues(text, Role::Tool).failed, failed, "{text}");
         }
@@ -386,7 +622,8 @@ mod tests {
 
     #[test]
     fn c080_spans_lie_on_boundaries_and_cover_their_values() {
-        for text in ["预算👨‍👩‍👧‍👦是５０００元。Meet at ３pm! ok", "e\u{301}te\u{301} 12. مرحبا 5", "", "\u{200b}", "🇨🇳🇨🇳"] {
+        for text in ["预算👨‍👩‍👧‍👦是５０００元。Meet at ３pm! ok", "e\u{301}te\u{301} 12. مرحبا 5", "", "\u{200b}", "🇨🇳🇨🇳"]
+        {
             for sentence in turn_cues(text, Role::User).sentences {
                 let slice = &text[sentence.start..sentence.end];
                 for value in &sentence.values {

@@ -216,7 +216,9 @@ impl Boards {
         let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= limit);
         match self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Fault::limit("boards", limit, "bytes").rule("W8", "boards", "all boards of a process share one budget")),
+            Err(_) => {
+                Err(Fault::limit("boards", limit, "bytes").rule("W8", "boards", "all boards of a process share one budget"))
+            }
         }
     }
 
@@ -262,7 +264,8 @@ impl Boards {
                 None => {}
             }
             let reply = answer(&board);
-            let mut live = Live { saved_deadline: board.idle_deadline, board, requests: RequestLog::default(), superseded: false };
+            let mut live =
+                Live { saved_deadline: board.idle_deadline, board, requests: RequestLog::default(), superseded: false };
             if let Some(request) = request {
                 live.requests.remember(request, reply.encode_to_vec(), now);
             }
@@ -351,7 +354,14 @@ impl Boards {
     ///
     /// # Errors
     /// As [`Board::decide_seal`]; `NOT_FOUND`, `TASK_ENDED`, `TASK_MISMATCH`.
-    pub fn seal<T>(&self, key: &TaskKey, caller: &Owner, seal: &Seal, now: Timestamp, view: impl FnOnce(&Board) -> T) -> Result<T, Fault> {
+    pub fn seal<T>(
+        &self,
+        key: &TaskKey,
+        caller: &Owner,
+        seal: &Seal,
+        now: Timestamp,
+        view: impl FnOnce(&Board) -> T,
+    ) -> Result<T, Fault> {
         self.locked(key, now, |shard| {
             let live = Self::live(shard, key, caller)?;
             if let Some(change) = live.board.decide_seal(seal, now)? {
@@ -393,7 +403,13 @@ impl Boards {
     ///
     /// # Errors
     /// `NOT_FOUND`, `TASK_MISMATCH`, `REQUEST_ID_REUSED`.
-    pub fn end(&self, key: &TaskKey, caller: &Owner, request: Option<RequestKey>, now: Timestamp) -> Result<(Tombstone, bool), Fault> {
+    pub fn end(
+        &self,
+        key: &TaskKey,
+        caller: &Owner,
+        request: Option<RequestKey>,
+        now: Timestamp,
+    ) -> Result<(Tombstone, bool), Fault> {
         self.locked(key, now, |shard| {
             let tombstone = match shard.entries.get(key) {
                 None => return Err(Fault::not_found("task", key.task.as_str())),
@@ -420,7 +436,11 @@ impl Boards {
                     tombstone(&live.board, request, now)
                 }
             };
-            tracing::info!(task_id = key.task.as_str(), facts = tombstone.facts_dropped, "the task ended; its board is destroyed");
+            tracing::info!(
+                task_id = key.task.as_str(),
+                facts = tombstone.facts_dropped,
+                "the task ended; its board is destroyed"
+            );
             self.bury(shard, key, tombstone.clone());
             Ok((tombstone, false))
         })
@@ -431,7 +451,8 @@ impl Boards {
         let mut swept = 0;
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let due: Vec<TaskKey> = shard.entries.iter().filter(|(_, entry)| is_due(entry, now)).map(|(key, _)| key.clone()).collect();
+            let due: Vec<TaskKey> =
+                shard.entries.iter().filter(|(_, entry)| is_due(entry, now)).map(|(key, _)| key.clone()).collect();
             swept += due.iter().filter(|key| self.age(&mut shard, key, now)).count();
         }
         swept
@@ -505,7 +526,9 @@ impl Boards {
             Some(Entry::Ended(tombstone)) => return Some(Due::End(tombstone.clone())),
             Some(Entry::Live(live)) if !live.superseded => match snapshot(live, now) {
                 Ok(snapshot) => return Some(Due::Board(Box::new(snapshot))),
-                Err(fault) => tracing::error!(task_id = key.task.as_str(), reason = fault.reason.name(), "a board cannot be checkpointed"),
+                Err(fault) => {
+                    tracing::error!(task_id = key.task.as_str(), reason = fault.reason.name(), "a board cannot be checkpointed")
+                }
             },
             Some(Entry::Live(_)) | None => {}
         }
@@ -531,7 +554,11 @@ impl Boards {
             }
             SaveOutcome::Superseded | SaveOutcome::Ended => {
                 live.superseded = true;
-                tracing::error!(task_id = key.task.as_str(), ?outcome, "another copy of the working role serves this task; this one stops");
+                tracing::error!(
+                    task_id = key.task.as_str(),
+                    ?outcome,
+                    "another copy of the working role serves this task; this one stops"
+                );
                 shard.dirty.remove(&key);
             }
         }

@@ -158,19 +158,26 @@ impl WorkingMemoryService for WorkingService {
         let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
         let key = request_key!(body, "UpdateTodos").map_err(status)?;
         let todos = convert::todos(body.todos.clone()).map_err(|fault| refused(&call.key, fault))?;
-        let answer =
-            |board: &Board| pb::UpdateTodosResponse { todos: board.todos.iter().map(convert::wire_todo).collect(), version: board.version };
+        let answer = |board: &Board| pb::UpdateTodosResponse {
+            todos: board.todos.iter().map(convert::wire_todo).collect(),
+            version: board.version,
+        };
         self.write(&call, body.generation, key, |board| board.decide_todos(todos), answer)
     }
 
-    async fn append_digest(&self, request: Request<pb::AppendDigestRequest>) -> Result<Response<pb::AppendDigestResponse>, Status> {
+    async fn append_digest(
+        &self,
+        request: Request<pb::AppendDigestRequest>,
+    ) -> Result<Response<pb::AppendDigestResponse>, Status> {
         let body = request.get_ref();
         let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
         let key = request_key!(body, "AppendDigest").map_err(status)?;
         let digest = convert::digest(body.digest.clone()).map_err(|fault| refused(&call.key, fault))?;
         let count = sentences(&digest.sentence);
-        let answer =
-            |board: &Board| pb::AppendDigestResponse { digest: board.digests.last().map(convert::wire_digest), version: board.version };
+        let answer = |board: &Board| pb::AppendDigestResponse {
+            digest: board.digests.last().map(convert::wire_digest),
+            version: board.version,
+        };
         self.write(&call, body.generation, key, |board| board.decide_digest(digest, count, call.now), answer)
     }
 
@@ -179,7 +186,8 @@ impl WorkingMemoryService for WorkingService {
         let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
         let key = request_key!(body, "UpdateGoal").map_err(status)?;
         let (goal, count) = checked_goal(body.goal.clone()).map_err(|fault| refused(&call.key, fault))?;
-        let answer = |board: &Board| pb::UpdateGoalResponse { goal: Some(convert::wire_goal(&board.goal)), version: board.version };
+        let answer =
+            |board: &Board| pb::UpdateGoalResponse { goal: Some(convert::wire_goal(&board.goal)), version: board.version };
         self.write(&call, body.generation, key, |board| board.decide_goal(goal, count), answer)
     }
 

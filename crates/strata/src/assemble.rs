@@ -99,7 +99,8 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         })
         .transpose()
         .map_err(fault)?;
-    let embedder = if config.runs(Layer::Session) || config.runs(Layer::Longterm) { embedder(&config, &lifecycle).await? } else { None };
+    let embedder =
+        if config.runs(Layer::Session) || config.runs(Layer::Longterm) { embedder(&config, &lifecycle).await? } else { None };
     let about = about(&config, embedder.as_deref());
 
     let stack = StackDeps {
@@ -113,7 +114,9 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let working = if config.runs(Layer::Working) {
         let checkpoint = match &redis {
             Some(pool) => CheckpointConfig::Redis(pool.clone()),
-            None => CheckpointConfig::Embedded(database(&config, "working", strata_working::checkpoint::embedded::MIGRATIONS, &lifecycle).await?),
+            None => CheckpointConfig::Embedded(
+                database(&config, "working", strata_working::checkpoint::embedded::MIGRATIONS, &lifecycle).await?,
+            ),
         };
         let deps = WorkingDeps { ports: ports.clone(), settings: Arc::clone(&settings), checkpoint };
         let role = Arc::new(WorkingRole::build(deps).await.map_err(fault)?);
@@ -171,9 +174,8 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let token = lifecycle.tasks.token().clone();
     let mut serve = |listener: TcpListener, service: RpcChannel| {
         let (serve_config, token) = (serve_config.clone(), token.clone());
-        listeners.push(
-            lifecycle.tasks.spawn("listener", async move { server::serve(listener, service, &serve_config, token).await }),
-        );
+        listeners
+            .push(lifecycle.tasks.spawn("listener", async move { server::serve(listener, service, &serve_config, token).await }));
     };
 
     let mut internal = None;
@@ -184,9 +186,10 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             longterm.as_ref().map(|role| role.routes()),
         ];
         // Each brings its own answer for unknown paths; one router can have but one.
-        let routes = layers.into_iter().flatten().fold(Routes::new(lifecycle.health.server()).into_axum_router(), |routes, layer| {
-            routes.merge(layer.into_axum_router().reset_fallback())
-        });
+        let routes =
+            layers.into_iter().flatten().fold(Routes::new(lifecycle.health.server()).into_axum_router(), |routes, layer| {
+                routes.merge(layer.into_axum_router().reset_fallback())
+            });
         let routes = Routes::from(routes);
         let listener = server::bind(address).await.map_err(fault)?;
         internal = Some(listener.local_addr()?);
@@ -267,7 +270,9 @@ impl Running {
             tracing::info!(setting = key, value, "running with");
         }
         if self.about.settings.get("embedder").is_some_and(|e| e.starts_with("none")) {
-            tracing::warn!("no embedding model: recall finds by key and by words, not by meaning; `make model` fetches the built-in one");
+            tracing::warn!(
+                "no embedding model: recall finds by key and by words, not by meaning; `make model` fetches the built-in one"
+            );
         }
         if let Some(address) = self.public {
             tracing::info!(%address, "the router serves");
@@ -360,11 +365,7 @@ where
 /// Full names of the services this process answers for, for their health.
 fn services(config: &Config) -> Vec<&'static str> {
     let mut services = Vec::new();
-    for (role, name) in [
-        (Layer::Working, WORKING),
-        (Layer::Session, SESSION),
-        (Layer::Longterm, LONGTERM),
-    ] {
+    for (role, name) in [(Layer::Working, WORKING), (Layer::Session, SESSION), (Layer::Longterm, LONGTERM)] {
         if config.runs(role) || config.runs(Layer::Router) {
             services.push(name);
         }
@@ -393,7 +394,8 @@ async fn embedder(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Arc<d
         EmbedderKind::Openai => {
             let (url, model) = (settings.url.clone().unwrap_or_default(), settings.model.clone().unwrap_or_default());
             let dimensions = settings.dimensions.context("embedder.dimensions is required for the kind openai")?;
-            let remote = OpenAi::new(OpenAiConfig { api_key: settings.api_key.clone(), ..OpenAiConfig::new(url, model, dimensions) })?;
+            let remote =
+                OpenAi::new(OpenAiConfig { api_key: settings.api_key.clone(), ..OpenAiConfig::new(url, model, dimensions) })?;
             Ok(Some(Arc::new(Cached::new(remote))))
         }
     }
@@ -416,8 +418,14 @@ fn file_of(config: &Config, name: &str) -> PathBuf {
     config.data_dir.join(format!("{name}.sqlite"))
 }
 
-async fn database(config: &Config, name: &'static str, migrations: &'static [Migration], lifecycle: &Lifecycle) -> Result<Database> {
-    std::fs::create_dir_all(&config.data_dir).with_context(|| format!("data_dir {} cannot be made", config.data_dir.display()))?;
+async fn database(
+    config: &Config,
+    name: &'static str,
+    migrations: &'static [Migration],
+    lifecycle: &Lifecycle,
+) -> Result<Database> {
+    std::fs::create_dir_all(&config.data_dir)
+        .with_context(|| format!("data_dir {} cannot be made", config.data_dir.display()))?;
     let location = Location::File(file_of(config, name));
     let settings = SqliteSettings {
         synchronous: match config.storage.synchronous {
@@ -465,15 +473,13 @@ fn watch(
     modes: &strata_router::modes::SharedModes,
 ) -> Result<strata_runtime::config::Watch> {
     let (settings, modes, file) = (Arc::clone(settings), Arc::clone(modes), path.to_owned());
-    let reload = move || {
-        match Config::load_reloadable(&file) {
-            Ok((policy, new_modes)) => {
-                settings.store(Arc::new(policy));
-                modes.store(Arc::new(new_modes));
-                tracing::info!("policy and modes were reloaded");
-            }
-            Err(error) => tracing::error!(%error, "the changed configuration is refused; the last good one stays in force"),
+    let reload = move || match Config::load_reloadable(&file) {
+        Ok((policy, new_modes)) => {
+            settings.store(Arc::new(policy));
+            modes.store(Arc::new(new_modes));
+            tracing::info!("policy and modes were reloaded");
         }
+        Err(error) => tracing::error!(%error, "the changed configuration is refused; the last good one stays in force"),
     };
     strata_runtime::config::watch(path, reload).map_err(anyhow::Error::new)
 }

@@ -32,7 +32,9 @@ impl Api {
     pub fn new(channel: RpcChannel, api_key: Option<&str>, timeout: Duration) -> Result<Self> {
         let pool = DescriptorPool::decode(strata_api::FILE_DESCRIPTOR_SET).context("the built-in descriptor set")?;
         let token = api_key
-            .map(|key| format!("Bearer {key}").parse().map_err(|_| anyhow!("the API key holds characters that no header can carry")))
+            .map(|key| {
+                format!("Bearer {key}").parse().map_err(|_| anyhow!("the API key holds characters that no header can carry"))
+            })
             .transpose()?;
         Ok(Self { channel, pool, token, timeout })
     }
@@ -44,10 +46,13 @@ impl Api {
     /// When no method has that name, or several do; the message lists them.
     pub fn method(&self, name: &str) -> Result<MethodDescriptor> {
         let wanted = name.trim_start_matches('/');
-        let found: Vec<MethodDescriptor> = self.methods().filter(|m| {
-            let path = path(m);
-            path == wanted || path.ends_with(&format!("/{wanted}")) || path.ends_with(&format!(".{wanted}"))
-        }).collect();
+        let found: Vec<MethodDescriptor> = self
+            .methods()
+            .filter(|m| {
+                let path = path(m);
+                path == wanted || path.ends_with(&format!("/{wanted}")) || path.ends_with(&format!(".{wanted}"))
+            })
+            .collect();
         match found.as_slice() {
             [one] => Ok(one.clone()),
             [] => Err(anyhow!("no RPC is called {name}; `strata ctl methods` lists them")),

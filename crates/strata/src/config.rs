@@ -5,12 +5,7 @@ use crate::cli::{LogFormat, ServeArgs};
 use anyhow::Result;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeSet,
-    net::SocketAddr,
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
 use strata_core::{
     Fault, TenantId, UserId,
     policy::{
@@ -243,12 +238,7 @@ impl Default for Config {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
-            internal_listen: None,
-            grace_seconds: 20,
-            max_in_flight: 1_024,
-        }
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 7420)), internal_listen: None, grace_seconds: 20, max_in_flight: 1_024 }
     }
 }
 
@@ -382,7 +372,8 @@ impl Config {
         for (index, key) in self.auth.api_keys.iter().enumerate() {
             let field = format!("auth.api_keys[{index}]");
             let wrong = |fault: Fault| Fault::field(field.clone(), fault.message);
-            let hash = blake3::Hash::from_hex(&key.hash).map_err(|_| Fault::field(format!("{field}.hash"), "must have 64 hexadecimal digits"))?;
+            let hash = blake3::Hash::from_hex(&key.hash)
+                .map_err(|_| Fault::field(format!("{field}.hash"), "must have 64 hexadecimal digits"))?;
             strata_core::id::check_id("id", &key.id).map_err(wrong)?;
             let principal = Principal {
                 id: format!("key:{}", key.id),
@@ -456,12 +447,23 @@ fn overrides(args: &ServeArgs) -> Vec<(String, String)> {
         }
     };
     let quoted = |text: &str| format!("{text:?}");
-    set("roles", (!args.roles.is_empty()).then(|| format!("[{}]", args.roles.iter().map(|r| quoted(r)).collect::<Vec<_>>().join(","))));
+    set(
+        "roles",
+        (!args.roles.is_empty()).then(|| format!("[{}]", args.roles.iter().map(|r| quoted(r)).collect::<Vec<_>>().join(","))),
+    );
     set("server.listen", args.listen.map(|a| quoted(&a.to_string())));
     set("server.internal_listen", args.internal_listen.map(|a| quoted(&a.to_string())));
     set("data_dir", args.data_dir.as_ref().map(|d| quoted(&d.to_string_lossy())));
     set("redis.url", args.redis_url.as_deref().map(quoted));
     set("qdrant.url", args.qdrant_url.as_deref().map(quoted));
-    set("telemetry.format", args.log_format.map(|f| quoted(match f { LogFormat::Pretty => "pretty", LogFormat::Json => "json" })));
+    set(
+        "telemetry.format",
+        args.log_format.map(|f| {
+            quoted(match f {
+                LogFormat::Pretty => "pretty",
+                LogFormat::Json => "json",
+            })
+        }),
+    );
     out
 }

@@ -85,7 +85,11 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
 pub async fn reindex(server: &ServerArgs) -> Result<ExitCode> {
     match api(server)?.call("strata.admin.v1.AdminService/Reindex", json!({})).await {
         Ok(answer) => {
-            writeln!(std::io::stdout(), "{} records are queued for the index; `strata ctl status` shows how far it is", answer["records"])?;
+            writeln!(
+                std::io::stdout(),
+                "{} records are queued for the index; `strata ctl status` shows how far it is",
+                answer["records"]
+            )?;
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => refusal(error),
@@ -116,7 +120,9 @@ async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
         request.set_timeout(Duration::from_secs(server.timeout));
         let answer = HealthClient::new(channel.clone()).check(request).await;
         let state = match answer {
-            Ok(answer) => ServingStatus::try_from(answer.into_inner().status).unwrap_or(ServingStatus::Unknown).as_str_name().to_owned(),
+            Ok(answer) => {
+                ServingStatus::try_from(answer.into_inner().status).unwrap_or(ServingStatus::Unknown).as_str_name().to_owned()
+            }
             Err(status) if status.code() == tonic::Code::NotFound => "NOT_RUN_HERE".to_owned(),
             Err(status) => anyhow::bail!("{} does not answer: {}", server.server, status.message()),
         };

@@ -32,9 +32,9 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Serve(args) => runtime()?.block_on(serve(args)),
-        Command::Replay(args) => runtime()?.block_on(async {
-            Ok(if replay::run(args).await? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }),
+        Command::Replay(args) => {
+            runtime()?.block_on(async { Ok(if replay::run(args).await? { ExitCode::SUCCESS } else { ExitCode::FAILURE }) })
+        }
         Command::Ctl(args) => runtime()?.block_on(ctl::run(args)),
         Command::Reindex(server) => runtime()?.block_on(ctl::reindex(&server)),
         Command::Config(args) => config_command(args.command),
@@ -53,7 +53,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 async fn serve(args: ServeArgs) -> Result<ExitCode> {
     let config = Config::load(&args)?;
     let grace = config.grace();
-    let _telemetry = strata_runtime::telemetry::init(&config.telemetry()).map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
+    let _telemetry =
+        strata_runtime::telemetry::init(&config.telemetry()).map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
     let server = assemble::start(config, args.source.config.as_deref()).await?;
     server.announce();
     let (stop, ()) = tokio::join!(server.wait_for_signal(), server.ready());
@@ -85,7 +86,10 @@ fn config_command(command: ConfigCommand) -> Result<ExitCode> {
                     .map(|name| {
                         let upper = name.to_ascii_uppercase();
                         Role::from_name(&upper).with_context(|| {
-                            format!("there is no role {name}; there are {}", Role::ALL.iter().map(|r| r.name()).collect::<Vec<_>>().join(", "))
+                            format!(
+                                "there is no role {name}; there are {}",
+                                Role::ALL.iter().map(|r| r.name()).collect::<Vec<_>>().join(", ")
+                            )
                         })
                     })
                     .collect::<Result<_>>()?

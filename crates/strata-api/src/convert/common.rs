@@ -28,10 +28,9 @@ pub fn enumeration<W, D>(field: &str, raw: i32, map: impl Fn(W) -> Option<D>) ->
 where
     W: TryFrom<i32>,
 {
-    W::try_from(raw)
-        .ok()
-        .and_then(map)
-        .ok_or_else(|| Fault::field(field, if raw == 0 { "is required".to_owned() } else { format!("has the unknown value {raw}") }))
+    W::try_from(raw).ok().and_then(map).ok_or_else(|| {
+        Fault::field(field, if raw == 0 { "is required".to_owned() } else { format!("has the unknown value {raw}") })
+    })
 }
 
 /// A text of 1 to `max_chars` characters that is not blank and holds no NUL. Everything else is kept as it is (C079).
@@ -185,7 +184,8 @@ mod tests {
 
     #[test]
     fn c089_numbers_are_decimal_text() {
-        for n in ["9007199254740993", "18446744073709551615", "00123", "0.10", "118.50", "1e-7", "-0", "12345678901234567890.12"] {
+        for n in ["9007199254740993", "18446744073709551615", "00123", "0.10", "118.50", "1e-7", "-0", "12345678901234567890.12"]
+        {
             assert!(is_decimal(n), "{n}");
         }
         for n in ["", "-", ".5", "5.", "1e", "0x1", "NaN", "1,000", "１"] {

@@ -304,7 +304,9 @@ impl Filter {
 /// `INVALID_FIELD` naming the field as `filter.<field>`.
 pub fn filter(wire: Option<&pb::RecallFilter>) -> Result<Filter, Fault> {
     let Some(wire) = wire else { return Ok(Filter::default()) };
-    for (field, count) in [("filter.kinds", wire.kinds.len()), ("filter.tiers", wire.tiers.len()), ("filter.statuses", wire.statuses.len())] {
+    for (field, count) in
+        [("filter.kinds", wire.kinds.len()), ("filter.tiers", wire.tiers.len()), ("filter.statuses", wire.statuses.len())]
+    {
         if count > limits::FILTER_VALUES {
             return Err(Fault::field(field, format!("has more than {} values", limits::FILTER_VALUES)));
         }
@@ -604,7 +606,11 @@ mod tests {
         assert_eq!(field(pb::RecallFilter { kinds: vec![42], ..Default::default() }), "filter.kinds");
         assert_eq!(field(pb::RecallFilter { kinds: vec![0], ..Default::default() }), "filter.kinds");
         assert_eq!(field(pb::RecallFilter { statuses: vec![77], ..Default::default() }), "filter.statuses");
-        let window = |from, to| pb::RecallFilter { from: Some(wire_time(Timestamp(from))), to: Some(wire_time(Timestamp(to))), ..Default::default() };
+        let window = |from, to| pb::RecallFilter {
+            from: Some(wire_time(Timestamp(from))),
+            to: Some(wire_time(Timestamp(to))),
+            ..Default::default()
+        };
         assert_eq!(field(window(2, 1)), "filter.to");
         assert!(filter(Some(&window(1, 1))).is_ok());
         let garbage = prost_types::Timestamp { seconds: i64::MAX, nanos: -1 };

@@ -157,7 +157,8 @@ pub fn wire_verdict(verdict: &Verdict) -> pb::TurnVerdict {
 /// Wire form of a summary, with at most `values` values of its index.
 #[must_use]
 pub fn wire_summary(summary: &Summary, values: usize) -> pb::Summary {
-    let sentence = |s: &strata_core::policy::session::SummarySentence| pb::SummarySentence { text: s.text.clone(), seqs: s.seqs.clone() };
+    let sentence =
+        |s: &strata_core::policy::session::SummarySentence| pb::SummarySentence { text: s.text.clone(), seqs: s.seqs.clone() };
     // The newest are the present state.
     let skipped = summary.values.len().saturating_sub(values);
     pb::Summary {

@@ -39,7 +39,8 @@ pub fn idle_time(value: Option<&prost_types::Duration>, default: i64) -> Result<
 /// # Errors
 /// `INVALID_FIELD` naming `goal`, `goal.sentence` or `goal.acceptance`.
 pub fn goal(value: Option<pb::Goal>) -> Result<Goal, Fault> {
-    let goal = value.ok_or_else(|| Fault::field("goal", "is required: one sentence, and the condition that tells it is reached"))?;
+    let goal =
+        value.ok_or_else(|| Fault::field("goal", "is required: one sentence, and the condition that tells it is reached"))?;
     Ok(Goal {
         sentence: text("goal.sentence", &goal.sentence, limits::GOAL_CHARS)?,
         acceptance: text("goal.acceptance", &goal.acceptance, limits::GOAL_CHARS)?,
@@ -60,10 +61,12 @@ fn fact(at: usize, value: pb::Fact) -> Result<FactWrite, Fault> {
     let key = FactKey::new(value.key).map_err(|fault| within(fault, &format!("facts[{at}].")))?;
     let content = match value.reference {
         None => Content::Value(text(&field("value"), &value.value, limits::MESSAGE_BYTES)?),
-        Some(_) if !value.value.is_empty() => return Err(Fault::field(field("reference"), "stands instead of a value; send one of them")),
+        Some(_) if !value.value.is_empty() => {
+            return Err(Fault::field(field("reference"), "stands instead of a value; send one of them"));
+        }
         Some(reference) => {
-            let memory_id =
-                MemoryId::parse("reference.memory_id", &reference.memory_id).map_err(|fault| within(fault, &format!("facts[{at}].")))?;
+            let memory_id = MemoryId::parse("reference.memory_id", &reference.memory_id)
+                .map_err(|fault| within(fault, &format!("facts[{at}].")))?;
             Content::Reference { memory_id, version: reference.version }
         }
     };

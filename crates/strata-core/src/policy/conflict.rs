@@ -232,7 +232,8 @@ pub fn decide(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
         return set(incoming, facts);
     }
     let system_owned = owned_by_system(incoming, facts);
-    let active: Vec<&Link> = facts.chain.iter().filter(|link| link.status == Status::Active && overlaps(incoming, link)).collect();
+    let active: Vec<&Link> =
+        facts.chain.iter().filter(|link| link.status == Status::Active && overlaps(incoming, link)).collect();
     let rival = active.iter().copied().reduce(|a, b| if a.moment.is_before(&b.moment) { b } else { a });
     if incoming.standing <= Standing::Candidate {
         return candidate(incoming, facts, rival);
@@ -244,7 +245,11 @@ pub fn decide(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
     let outranked = active.iter().any(|link| rank(link.source, system_owned) > mine);
     if outranked {
         let queued = system_owned && is_user(incoming.source);
-        let because = if queued { "a record system owns the key: the difference is put to the user" } else { "a stronger source holds the slot" };
+        let because = if queued {
+            "a record system owns the key: the difference is put to the user"
+        } else {
+            "a stronger source holds the slot"
+        };
         return waiting(Some(rival.memory_id), queued, "K2", because);
     }
     if incoming.moment.is_before(&rival.moment) {
@@ -257,13 +262,16 @@ pub fn decide(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
 /// the registry gives it to the user.
 #[must_use]
 pub fn owned_by_system(incoming: &Incoming<'_>, facts: &SlotFacts) -> bool {
-    !incoming.user_authority && (facts.system_owned || (incoming.source == Source::AuthoritativeSystem && incoming.standing > Standing::Candidate))
+    !incoming.user_authority
+        && (facts.system_owned || (incoming.source == Source::AuthoritativeSystem && incoming.standing > Standing::Candidate))
 }
 
 fn keyless(incoming: &Incoming<'_>) -> Ruling {
     match incoming.standing {
         Standing::NeedsConsent | Standing::Candidate => waiting(None, false, "G2", "waits for confirmation"),
-        Standing::Temporary | Standing::Active => Ruling::new(Ruling::active(incoming), "K0", "ACTIVE", "no slot, so nothing to replace"),
+        Standing::Temporary | Standing::Active => {
+            Ruling::new(Ruling::active(incoming), "K0", "ACTIVE", "no slot, so nothing to replace")
+        }
     }
 }
 
@@ -305,7 +313,8 @@ fn set(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
         .filter(|link| rank(link.source, owned_by_system(incoming, facts)) <= mine)
         .map(|link| link.memory_id)
         .collect();
-    let because = if named.is_empty() { "values of a set live side by side" } else { "the correction names the value it replaces" };
+    let because =
+        if named.is_empty() { "values of a set live side by side" } else { "the correction names the value it replaces" };
     let decision = Decision::Active { supersede: named, close: Vec::new(), valid_to: incoming.valid_to, queue: Vec::new() };
     Ruling::new(decision, "K11", "ACTIVE", because)
 }
@@ -358,7 +367,11 @@ fn start(link: &Link) -> Timestamp {
 /// Whether both hold at some instant. A statement about a time that is over does not touch what holds now.
 fn overlaps(incoming: &Incoming<'_>, link: &Link) -> bool {
     let over = |to: Option<Timestamp>, stated: Timestamp| to.is_some_and(|to| to <= stated);
-    let from = incoming.valid_from.unwrap_or(if over(incoming.valid_to, incoming.moment.time) { Timestamp(i64::MIN) } else { incoming.moment.time });
+    let from = incoming.valid_from.unwrap_or(if over(incoming.valid_to, incoming.moment.time) {
+        Timestamp(i64::MIN)
+    } else {
+        incoming.moment.time
+    });
     let ends_before = |to: Option<Timestamp>, from: Timestamp| to.is_some_and(|to| to <= from);
     !ends_before(incoming.valid_to, start(link)) && !ends_before(link.valid_to, from)
 }
@@ -467,7 +480,9 @@ mod tests {
                     // With its first write a record system takes the key over, unless it is the user's.
                     let system_first = !user_authority && new == Source::AuthoritativeSystem;
                     if class(new) <= class(old) || system_first {
-                        let Decision::Active { supersede, queue, .. } = &ruling.decision else { panic!("{old:?} {new:?} {ruling:?}") };
+                        let Decision::Active { supersede, queue, .. } = &ruling.decision else {
+                            panic!("{old:?} {new:?} {ruling:?}")
+                        };
                         assert_eq!((supersede.as_slice(), ruling.rule), (&[id(1)][..], "K1"), "{old:?} {new:?}");
                         assert_eq!(!queue.is_empty(), system_first && class(old) == 0, "{old:?} {new:?}");
                     } else {
@@ -482,7 +497,8 @@ mod tests {
     #[test]
     fn a77_on_a_system_owned_key_talk_is_queued_as_a_conflict() {
         let key = key("employee.id");
-        let owned = SlotFacts { chain: vec![link(1, Source::AuthoritativeSystem, 5)], system_owned: true, ..SlotFacts::default() };
+        let owned =
+            SlotFacts { chain: vec![link(1, Source::AuthoritativeSystem, 5)], system_owned: true, ..SlotFacts::default() };
         for source in [Source::UserStatement, Source::UserCorrection, Source::UserConfirmation] {
             let ruling = decide(&incoming(&key, source, Standing::Active, 10), &owned);
             assert_eq!(ruling.decision, Decision::Candidate { conflicts_with: Some(id(1)), due: true }, "{source:?}");
@@ -531,7 +547,10 @@ mod tests {
             assert_eq!(ruling.decision, Decision::History { after: after.map(id), before: id(before) }, "at {time}");
         }
         let ruling = decide(&incoming(&key, Source::UserStatement, Standing::Active, 30), &facts(chain));
-        assert!(matches!(ruling.decision, Decision::Active { ref supersede, .. } if *supersede == [id(3)]), "equal time is not earlier");
+        assert!(
+            matches!(ruling.decision, Decision::Active { ref supersede, .. } if *supersede == [id(3)]),
+            "equal time is not earlier"
+        );
     }
 
     #[test]
@@ -562,7 +581,15 @@ mod tests {
     #[test]
     fn a107_k8_of_two_active_values_only_the_newer_is_returned() {
         let at = |time| Moment { time: Timestamp(time), turn: None };
-        let items = [(Some("a"), at(1)), (None, at(1)), (Some("a"), at(2)), (None, at(1)), (Some("b"), at(0)), (Some("c"), at(3)), (Some("c"), at(3))];
+        let items = [
+            (Some("a"), at(1)),
+            (None, at(1)),
+            (Some("a"), at(2)),
+            (None, at(1)),
+            (Some("b"), at(0)),
+            (Some("c"), at(3)),
+            (Some("c"), at(3)),
+        ];
         assert_eq!(second_check(&items), [0, 6]);
     }
 
@@ -604,7 +631,9 @@ mod tests {
         let expected = Decision::Active { supersede: vec![id(1)], close: vec![], valid_to: Some(Timestamp(100)), queue: vec![] };
         assert_eq!(ruling.decision, expected);
         let ruling = decide(&incoming(&key, Source::UserCorrection, Standing::Active, 20), &both);
-        assert!(matches!(ruling.decision, Decision::Active { ref supersede, valid_to: None, .. } if *supersede == [id(1), id(2)]));
+        assert!(
+            matches!(ruling.decision, Decision::Active { ref supersede, valid_to: None, .. } if *supersede == [id(1), id(2)])
+        );
     }
 
     #[test]

@@ -473,14 +473,28 @@ impl Gated {
     /// 128 bits of the statement's identity (rule G10).
     #[must_use]
     pub fn identity(&self) -> [u8; 16] {
-        identity(self.statement.kind, self.key.as_ref(), self.tier, self.value_normal.as_deref(), &self.normal, self.statement.source_ref.as_ref())
+        identity(
+            self.statement.kind,
+            self.key.as_ref(),
+            self.tier,
+            self.value_normal.as_deref(),
+            &self.normal,
+            self.statement.source_ref.as_ref(),
+        )
     }
 }
 
 /// 128 bits of a statement's identity (rule G10): key, tier and value where both are there; else kind, key and normalised
 /// text; for EVENT also the turn.
 #[must_use]
-pub fn identity(kind: Kind, key: Option<&FactKey>, tier: Tier, value: Option<&str>, normal: &str, source_ref: Option<&SourceRef>) -> [u8; 16] {
+pub fn identity(
+    kind: Kind,
+    key: Option<&FactKey>,
+    tier: Tier,
+    value: Option<&str>,
+    normal: &str,
+    source_ref: Option<&SourceRef>,
+) -> [u8; 16] {
     let turn = match source_ref {
         Some(SourceRef::Turn { session_id, seq }) if kind == Kind::Event => join(&[session_id, &seq.to_string()]),
         _ => String::new(),
@@ -653,7 +667,11 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
         if submission.content.reported {
             lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the user reports the words of others"));
         } else {
-            refused.push(Finding::new("G12", "REFUSED", "the quote reports words of others and the content does not name the speaker"));
+            refused.push(Finding::new(
+                "G12",
+                "REFUSED",
+                "the quote reports words of others and the content does not name the speaker",
+            ));
         }
     }
 
@@ -666,7 +684,10 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
     if contact && !submission.consented {
         lower(Standing::NeedsConsent, Finding::new("G4", "NEEDS_CONSENT", "holds a phone number, e-mail or street address"));
     } else if health && !user_counts && !confirmed_text && !submission.consented {
-        lower(Standing::NeedsConsent, Finding::new("G4", "NEEDS_CONSENT", "is about health or diet and not from a verified quote of the user"));
+        lower(
+            Standing::NeedsConsent,
+            Finding::new("G4", "NEEDS_CONSENT", "is about health or diet and not from a verified quote of the user"),
+        );
     } else if sensitivity == Sensitivity::Personal {
         lower(Standing::Active, Finding::new("G4", "PERSONAL", "is personal: kept with consent or a verified quote of the user"));
     }
@@ -708,7 +729,10 @@ fn gated(settings: &GateSettings, submission: Submission<'_>, verdict: Verdict) 
         s.tier.or_else(|| spec.map(|spec| spec.tier).filter(|tier| *tier != Tier::Event)).unwrap_or(Tier::Stable)
     };
     let explicit = s.source == Source::UserConfirmation
-        || (submission.attestation.explicit_order && submission.door == Door::Remember && s.trigger == Some(Trigger::UserRequest) && user_counts);
+        || (submission.attestation.explicit_order
+            && submission.door == Door::Remember
+            && s.trigger == Some(Trigger::UserRequest)
+            && user_counts);
     let confirmed = match s.source {
         Source::UserConfirmation => true,
         Source::UserCorrection => user_counts,
@@ -731,9 +755,11 @@ fn gated(settings: &GateSettings, submission: Submission<'_>, verdict: Verdict) 
     let confidence = if s.source == Source::ModelInference { confidence.min(settings.inference_confidence) } else { confidence };
     // Only a turn has a time of its own; a confirmation counts from its arrival.
     let in_turn = user_counts && matches!(s.source_ref, Some(SourceRef::Turn { .. }));
-    let statement_time = submission.attestation.turn_time.filter(|_| in_turn).map(|time| time.min(submission.now.plus(5 * MINUTE)));
-    let has_protected_value =
-        !submission.content.values.is_empty() || submission.value.is_some_and(|v| !v.values.is_empty()) || matches!(value, Some(Value::Number(_)));
+    let statement_time =
+        submission.attestation.turn_time.filter(|_| in_turn).map(|time| time.min(submission.now.plus(5 * MINUTE)));
+    let has_protected_value = !submission.content.values.is_empty()
+        || submission.value.is_some_and(|v| !v.values.is_empty())
+        || matches!(value, Some(Value::Number(_)));
     Gated {
         is_set: match (spec, &key) {
             (Some(spec), _) => spec.cardinality == super::registry::Cardinality::Set,
@@ -818,7 +844,9 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
     let quote = submission.quote;
     let mut refused = Vec::new();
     let stands = |normal: &str| {
-        quote.values.iter().any(|v| v.normal == normal) || quote.normal.contains(normal) || submission.resolved_dates.iter().any(|d| d == normal)
+        quote.values.iter().any(|v| v.normal == normal)
+            || quote.normal.contains(normal)
+            || submission.resolved_dates.iter().any(|d| d == normal)
     };
     let texts = [Some(submission.content), submission.value];
     let missing = texts.into_iter().flatten().flat_map(|t| &t.values).find(|value| !stands(&value.normal));
@@ -831,7 +859,9 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
     {
         refused.push(Finding::new("G12", "REFUSED", "holds a number that is not in the quote"));
     }
-    if submission.content.certainty > quote.certainty && (quote.certainty == Certainty::Hedged || submission.content.certainty == Certainty::Strong) {
+    if submission.content.certainty > quote.certainty
+        && (quote.certainty == Certainty::Hedged || submission.content.certainty == Certainty::Strong)
+    {
         refused.push(Finding::new("G12", "REFUSED", "is more certain than the quote"));
     }
     if submission.content.negation > quote.negation && submission.content.negation == Negation::Full {
@@ -956,7 +986,11 @@ pub fn divert(settings: &GateSettings, gated: &Gated, facts: &EvidenceFacts) -> 
         let score = value_score(settings, gated, facts);
         if score + 1e-9 < settings.value_threshold {
             standing = Standing::Candidate;
-            findings.push(Finding::new("G9", "CANDIDATE", format!("value score {score:.1} is under {:.1}", settings.value_threshold)));
+            findings.push(Finding::new(
+                "G9",
+                "CANDIDATE",
+                format!("value score {score:.1} is under {:.1}", settings.value_threshold),
+            ));
         } else {
             findings.push(Finding::new("G9", "OK", format!("value score {score:.1}")));
         }
@@ -1032,7 +1066,8 @@ impl Challenges {
         let agent = owner.agent.as_ref().map_or("", |a| a.as_str());
         let key = s.key.as_ref().map_or("", FactKey::as_str);
         let value = s.value.as_ref().map_or("", Value::as_text);
-        let mut parts = vec![owner.tenant.as_str(), owner.user.as_str(), agent, s.kind.name(), key, value, &s.content, &s.source_quote];
+        let mut parts =
+            vec![owner.tenant.as_str(), owner.user.as_str(), agent, s.kind.name(), key, value, &s.content, &s.source_quote];
         parts.extend(s.topic.as_deref());
         parts.extend(s.tags.iter().map(String::as_str));
         parts.extend(s.metadata.iter().flat_map(|(k, v)| [k.as_str(), v.as_str()]));
@@ -1088,10 +1123,11 @@ impl Tombstones {
 /// `FORGOTTEN`.
 pub fn check_forgotten(erased_at: Option<Timestamp>, stated_at: Timestamp) -> Result<(), Fault> {
     match erased_at {
-        Some(erased_at) if stated_at <= erased_at => {
-            Err(Fault::new(Reason::Forgotten, "this was forgotten; only a later statement of the user brings it back")
-                .rule("E7", "statement", "comes from before the erasure"))
-        }
+        Some(erased_at) if stated_at <= erased_at => Err(Fault::new(
+            Reason::Forgotten,
+            "this was forgotten; only a later statement of the user brings it back",
+        )
+        .rule("E7", "statement", "comes from before the erasure")),
         Some(_) | None => Ok(()),
     }
 }

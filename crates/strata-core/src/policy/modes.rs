@@ -32,7 +32,9 @@ impl Mode {
             (Self::Normal, mode) | (mode, Self::Normal) => mode,
             (Self::RecallOff, Self::RecallOff) => Self::RecallOff,
             (Self::WriteOff, Self::WriteOff) => Self::WriteOff,
-            (Self::Bypass, _) | (_, Self::Bypass) | (Self::RecallOff, Self::WriteOff) | (Self::WriteOff, Self::RecallOff) => Self::Bypass,
+            (Self::Bypass, _) | (_, Self::Bypass) | (Self::RecallOff, Self::WriteOff) | (Self::WriteOff, Self::RecallOff) => {
+                Self::Bypass
+            }
         }
     }
 }
@@ -58,7 +60,9 @@ pub const fn gate(mode: Mode, layer: Layer, access: Access) -> Gate {
     match (mode, access) {
         (Mode::Normal, _) | (_, Access::Release | Access::Internal) => Gate::Serve,
         (Mode::RecallOff | Mode::Bypass, Access::Recall) => Gate::Empty,
-        (Mode::RecallOff, Access::Read | Access::Write | Access::Promote) | (Mode::WriteOff, Access::Recall | Access::Read) => Gate::Serve,
+        (Mode::RecallOff, Access::Read | Access::Write | Access::Promote) | (Mode::WriteOff, Access::Recall | Access::Read) => {
+            Gate::Serve
+        }
         (Mode::WriteOff, Access::Write) => Gate::Refuse(Reason::LayerWriteOff),
         (Mode::WriteOff | Mode::Bypass, Access::Promote) => Gate::Defer,
         (Mode::Bypass, Access::Read | Access::Write) if longterm => Gate::Refuse(Reason::LayerBypassed),
@@ -93,7 +97,9 @@ mod tests {
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "AssembleContext") => Gate::Empty,
                     (Mode::WriteOff, "Recall" | "SearchTurns" | "AssembleContext") | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
-                    (Mode::WriteOff, name) if name.starts_with("Get") || name.starts_with("List") || name == "LookupMemory" => Gate::Serve,
+                    (Mode::WriteOff, name) if name.starts_with("Get") || name.starts_with("List") || name == "LookupMemory" => {
+                        Gate::Serve
+                    }
                     (Mode::WriteOff, _) => Gate::Refuse(Reason::LayerWriteOff),
                     (Mode::Bypass, _) if method.layer == Layer::Longterm => Gate::Refuse(Reason::LayerBypassed),
                     (Mode::Bypass, _) => Gate::Serve,

@@ -520,12 +520,7 @@ pub struct Merged {
 /// Merges near-duplicates of `count` items given best first, and stops once `wanted` differ: same key and value, or
 /// cosine over the configured one with equal protected values and polarity (rule R11). The best of each stays.
 #[must_use]
-pub fn near_duplicates(
-    settings: &RecallSettings,
-    count: usize,
-    wanted: usize,
-    similarity: &impl Similarity,
-) -> Vec<Merged> {
+pub fn near_duplicates(settings: &RecallSettings, count: usize, wanted: usize, similarity: &impl Similarity) -> Vec<Merged> {
     let mut out: Vec<Merged> = Vec::new();
     for worse in 0..count {
         let twin = out.iter_mut().find(|m| {
@@ -583,19 +578,12 @@ pub fn with_neighbours<S: Ord>(settings: &RecallSettings, turns: &[(S, u32, f64)
 /// `relevance x score - (1 - relevance) x largest cosine to what is chosen`. Scores are scaled to the best, so that the
 /// trade does not depend on the fusion method. Ties keep the given order.
 #[must_use]
-pub fn mmr(
-    settings: &RecallSettings,
-    scores: &[f64],
-    wanted: usize,
-    cosine: impl Fn(usize, usize) -> f64,
-) -> Vec<usize> {
+pub fn mmr(settings: &RecallSettings, scores: &[f64], wanted: usize, cosine: impl Fn(usize, usize) -> f64) -> Vec<usize> {
     let best = scores.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let mut rest: Vec<(usize, f64)> = (0..scores.len()).map(|i| (i, 0.0)).collect();
     let mut out = Vec::with_capacity(wanted.min(scores.len()));
     while out.len() < wanted && !rest.is_empty() {
-        let value = |&(i, near): &(usize, f64)| {
-            settings.mmr_relevance * scores[i] / best - (1.0 - settings.mmr_relevance) * near
-        };
+        let value = |&(i, near): &(usize, f64)| settings.mmr_relevance * scores[i] / best - (1.0 - settings.mmr_relevance) * near;
         let mut at = 0;
         for candidate in 1..rest.len() {
             if value(&rest[candidate]) > value(&rest[at]) {
@@ -723,10 +711,7 @@ mod tests {
                     let hits = fuse(&s, method, &dense, &keyword, bounds);
                     assert!(hits.iter().all(|h| (0.0..=1.0).contains(&h.fused)), "{method:?} {hits:?}");
                     if dense.len() == 3 {
-                        assert!(
-                            hits.iter().all(|h| h.fused == hits[0].fused),
-                            "equal raw scores give equal fused ones"
-                        );
+                        assert!(hits.iter().all(|h| h.fused == hits[0].fused), "equal raw scores give equal fused ones");
                         assert_eq!(hits.iter().map(|h| h.id).collect::<Vec<_>>(), [1, 2, 3]);
                     }
                 }
@@ -775,8 +760,7 @@ mod tests {
     fn c141_less_certain_records_never_gain_from_a_negative_cosine() {
         let s = settings();
         for method in [Fusion::Rrf, Fusion::MinMax, Fusion::Absolute] {
-            let dense =
-                [("exact", 1.0), ("paraphrase", 0.8), ("related", 0.5), ("unrelated", 0.05), ("opposite", -0.9)];
+            let dense = [("exact", 1.0), ("paraphrase", 0.8), ("related", 0.5), ("unrelated", 0.05), ("opposite", -0.9)];
             let bounds = Bounds { min_similarity: 0.0, ..BOUNDS };
             let hits = fuse(&s, method, &dense, &[], bounds);
             assert_eq!(hits.iter().map(|h| h.id).collect::<Vec<_>>(), ["exact", "paraphrase", "related", "unrelated"]);
@@ -809,15 +793,8 @@ mod tests {
     fn c066_freshness_stays_within_bounds_for_any_time() {
         let s = settings();
         let year_9999 = Timestamp(253_402_300_799_000_000);
-        for time in [
-            NOW.plus(3652 * DAY),
-            NOW.plus(1),
-            NOW,
-            Timestamp::ZERO,
-            year_9999,
-            Timestamp(i64::MIN),
-            Timestamp(i64::MAX),
-        ] {
+        for time in [NOW.plus(3652 * DAY), NOW.plus(1), NOW, Timestamp::ZERO, year_9999, Timestamp(i64::MIN), Timestamp(i64::MAX)]
+        {
             for tier in Tier::ALL {
                 let f = freshness(&s, *tier, time, None, NOW);
                 assert!((0.0..=1.0).contains(&f), "{tier:?} {time:?} {f}");
@@ -843,8 +820,7 @@ mod tests {
         let s = settings();
         let fresh = final_score(&s, 1.0, &facts(Tier::Event, 1.0), NOW);
         assert!(near(fresh.score, 0.6));
-        let old =
-            ScoreFacts { event_time: NOW.plus(-30 * DAY), cite_count: 1, importance: 3, ..facts(Tier::Event, 0.9) };
+        let old = ScoreFacts { event_time: NOW.plus(-30 * DAY), cite_count: 1, importance: 3, ..facts(Tier::Event, 0.9) };
         let score = final_score(&s, 0.5, &old, NOW);
         assert!((score.score - 0.5 * (0.6 * 0.5 + 0.4 * boost(&s, 1)) * 0.9 * 0.95).abs() < 1e-12);
         assert_eq!((score.importance * 1000.0).round(), 950.0);
@@ -888,11 +864,9 @@ mod tests {
         assert!(keyword_gate(hit(&[1]), mass, dense, &s));
         assert!(keyword_gate(hit(&[2, 3]), mass, dense, &s));
         assert!(!keyword_gate(hit(&[2]), mass, dense, &s));
-        for exempt in [
-            GateContext { dense: false, ..dense },
-            GateContext { records: 49, ..dense },
-            GateContext { turns: true, ..dense },
-        ] {
+        for exempt in
+            [GateContext { dense: false, ..dense }, GateContext { records: 49, ..dense }, GateContext { turns: true, ..dense }]
+        {
             assert!(keyword_gate(hit(&[2]), mass, exempt, &s), "{exempt:?}");
             assert!(!keyword_gate(hit(&[7]), mass, exempt, &s), "no word in common is no hit");
         }

@@ -559,7 +559,11 @@ impl Links {
     fn retraction(&mut self, earlier: &[View<'_>], view: View<'_>, sentence: &SentenceCues) {
         let by = view.turn.seq;
         let candidates = || {
-            earlier.iter().rev().copied().filter(|v| matches!(v.turn.role, Role::User | Role::Assistant) && !v.cues.courtesy_only())
+            earlier
+                .iter()
+                .rev()
+                .copied()
+                .filter(|v| matches!(v.turn.role, Role::User | Role::Assistant) && !v.cues.courtesy_only())
         };
         // "not 200": every sentence that stated the denied value, if it is near or about the same thing: 200 may well
         // stand for something else far back.
@@ -570,7 +574,9 @@ impl Links {
                 let stated: Vec<usize> = (0..target.cues.sentences.len())
                     .filter(|i| {
                         let s = &target.cues.sentences[*i];
-                        (near || overlap(&own, &s.terms) > 0) && s.values.iter().any(|v| sentence.denied.contains(&v.text)) && !s.denied.iter().any(|d| sentence.denied.contains(d))
+                        (near || overlap(&own, &s.terms) > 0)
+                            && s.values.iter().any(|v| sentence.denied.contains(&v.text))
+                            && !s.denied.iter().any(|d| sentence.denied.contains(d))
                     })
                     .collect();
                 if !stated.is_empty() {
@@ -605,7 +611,9 @@ impl Links {
                 // "Actually, make it 300": the value of the same kind that the same speaker gave just before.
                 let near = candidates().filter(|v| v.turn.role == view.turn.role && by - v.turn.seq <= 4).take(1);
                 for target in near {
-                    if let Some(i) = (0..target.cues.sentences.len()).rev().find(|i| shares_kind(&target.cues.sentences[*i], sentence)) {
+                    if let Some(i) =
+                        (0..target.cues.sentences.len()).rev().find(|i| shares_kind(&target.cues.sentences[*i], sentence))
+                    {
                         self.take(target, [i], by, &replaced(&target.cues.sentences[i], sentence));
                     }
                 }
@@ -625,7 +633,8 @@ impl Links {
             }
             (Retraction::Overturn, None) => {
                 if let Some(target) = candidates().find(|v| v.cues.any(|s| s.decision)) {
-                    let stated: Vec<usize> = (0..target.cues.sentences.len()).filter(|i| target.cues.sentences[*i].decision).collect();
+                    let stated: Vec<usize> =
+                        (0..target.cues.sentences.len()).filter(|i| target.cues.sentences[*i].decision).collect();
                     self.take(target, stated, by, &[]);
                 }
             }
@@ -663,9 +672,7 @@ fn shares_kind(a: &SentenceCues, b: &SentenceCues) -> bool {
 
 /// Values of the old sentence that the new one replaces: of a kind that the new one also has, and not repeated there.
 fn replaced(old: &SentenceCues, new: &SentenceCues) -> Vec<String> {
-    let fresh = |v: &&CuedValue| {
-        new.values.iter().any(|n| n.kind == v.kind) && !new.values.iter().any(|n| n.text == v.text)
-    };
+    let fresh = |v: &&CuedValue| new.values.iter().any(|n| n.kind == v.kind) && !new.values.iter().any(|n| n.text == v.text);
     old.values.iter().filter(fresh).map(|v| v.text.clone()).collect()
 }
 
@@ -718,7 +725,8 @@ fn judge_one(views: &[View<'_>], at: usize, links: &Links, pairs: &BTreeMap<u32,
     if cues.courtesy_only() {
         // "No." after "Is it on Tuesday?" decides something; after small talk it does not.
         let asked = at.checked_sub(1).map(|i| views[i]).filter(|v| v.turn.seq + 1 == turn.seq && v.turn.role != turn.role);
-        let decides = cues.any(|s| s.answer) && asked.is_some_and(|v| v.cues.sentences.last().is_some_and(|s| s.question && !s.terms.is_empty()));
+        let decides = cues.any(|s| s.answer)
+            && asked.is_some_and(|v| v.cues.sentences.last().is_some_and(|s| s.question && !s.terms.is_empty()));
         return if decides { verdict("S2h", Outcome::Summarised) } else { verdict("S2f", Outcome::Dropped) };
     }
     if turn.role == Role::Tool || calls.contains(&turn.seq) || turn.tool_call_id.is_some() {
@@ -939,7 +947,8 @@ fn tool_unit(
     let seqs = match view.turn.role {
         Role::Tool => pairs.get(&view.turn.seq).copied().into_iter().chain([view.turn.seq]).collect(),
         Role::User | Role::Assistant | Role::System => {
-            let answered = pairs.iter().any(|(result, call)| *call == view.turn.seq && views.iter().any(|v| v.turn.seq == *result));
+            let answered =
+                pairs.iter().any(|(result, call)| *call == view.turn.seq && views.iter().any(|v| v.turn.seq == *result));
             if answered {
                 return None;
             }
@@ -1002,7 +1011,8 @@ pub struct SeqRange {
 #[must_use]
 pub const fn compression_due(settings: &SessionSettings, last: u32, through: u32, pending_tokens: u64) -> bool {
     let pending = last.saturating_sub(through);
-    pending >= settings.keep_turns.saturating_add(settings.compress_every) || (pending_tokens > settings.compress_tokens && pending > 2)
+    pending >= settings.keep_turns.saturating_add(settings.compress_every)
+        || (pending_tokens > settings.compress_tokens && pending > 2)
 }
 
 /// The turns to compress now, leaving the `keep` newest; none when there are none. Under token pressure fewer stay: as many
@@ -1196,8 +1206,7 @@ pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
     }
     let in_suffix = |seq: u32| shown.turns.binary_search(&seq).is_ok();
     shown.anchors = chosen.iter().copied().filter(|seq| !in_suffix(*seq)).collect();
-    shown.anchors_left_out =
-        ordered.iter().map(|(a, _)| a.seq).filter(|seq| !chosen.contains(seq) && !in_suffix(*seq)).collect();
+    shown.anchors_left_out = ordered.iter().map(|(a, _)| a.seq).filter(|seq| !chosen.contains(seq) && !in_suffix(*seq)).collect();
 
     for (i, summary) in input.summaries.iter().enumerate().rev() {
         if !summary.sentences.is_empty() && left.pay(0, summary.tokens()) {
@@ -1207,11 +1216,12 @@ pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
     shown.summaries.reverse();
     shown.tokens = budget.tokens - left.tokens;
     // A range with nothing worth keeping is covered by its empty summary at no cost.
-    let covered = |seq: u32| {
-        input.summaries.iter().enumerate().any(|(i, s)| {
-            (s.from..=s.to).contains(&seq) && (s.sentences.is_empty() || shown.summaries.binary_search(&i).is_ok())
-        })
-    };
+    let covered =
+        |seq: u32| {
+            input.summaries.iter().enumerate().any(|(i, s)| {
+                (s.from..=s.to).contains(&seq) && (s.sentences.is_empty() || shown.summaries.binary_search(&i).is_ok())
+            })
+        };
     let covered_turns: u32 = input
         .summaries
         .iter()
@@ -1227,7 +1237,8 @@ pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
         .chain(if shown.system { Some(system_seq) } else { None })
         .filter(|seq| !covered(*seq))
         .collect();
-    shown.turns_left_out = input.last.saturating_sub(covered_turns).saturating_sub(u32::try_from(extra.len()).unwrap_or(u32::MAX));
+    shown.turns_left_out =
+        input.last.saturating_sub(covered_turns).saturating_sub(u32::try_from(extra.len()).unwrap_or(u32::MAX));
     shown
 }
 
@@ -1308,14 +1319,19 @@ mod tests {
     #[test]
     fn s2b_a_retraction_takes_back_what_it_names_and_marks_an_operation() {
         let stated = || said(|s| (s.values = vec![value("$200")], s.terms = vec![1, 2, 3]).1);
-        let denies = said(|s| (s.values = vec![value("$300"), value("$200")], s.denied = vec!["$200".into()], s.terms = vec![1, 2]).2);
+        let denies =
+            said(|s| (s.values = vec![value("$300"), value("$200")], s.denied = vec!["$200".into()], s.terms = vec![1, 2]).2);
         assert_eq!(rules(Role::User, &[stated(), denies]), [("S2b", 2), ("S2h", 0)]);
         let withdraws = || said(|s| s.retraction = Some(Retraction::Withdraw));
         assert_eq!(rules(Role::User, &[stated(), withdraws()]), [("S2b", 2), ("S2i", 0)]);
         let operation = said(|s| s.operation = true);
         assert_eq!(rules(Role::User, &[operation, withdraws()]), [("S2a", 2), ("S2a", 0)], "the reversal is S2a too");
         let correct = said(|s| s.retraction = Some(Retraction::Correct));
-        assert_eq!(rules(Role::User, &[stated(), correct]), [("S2h", 0), ("S2i", 0)], "a correction without a value is a turn of phrase");
+        assert_eq!(
+            rules(Role::User, &[stated(), correct]),
+            [("S2h", 0), ("S2i", 0)],
+            "a correction without a value is a turn of phrase"
+        );
     }
 
     #[test]
@@ -1433,9 +1449,12 @@ mod tests {
                 assert!(!texts.contains(call) || texts.contains(result), "{call} without {result}: {shown:?}");
             }
             let covered = if shown.summaries.is_empty() { 0 } else { floor };
-            let extra = texts.iter().copied().chain(system.filter(|_| shown.system).map(|s| s.seq)).filter(|s| *s > covered).count() as u32;
+            let extra =
+                texts.iter().copied().chain(system.filter(|_| shown.system).map(|s| s.seq)).filter(|s| *s > covered).count()
+                    as u32;
             assert_eq!(shown.turns_left_out, last - covered - extra, "{shown:?}");
-            let left: BTreeSet<u32> = anchors.iter().map(|(a, _)| a.seq).filter(|s| !texts.contains(s) && system.is_none_or(|t| t.seq != *s)).collect();
+            let left: BTreeSet<u32> =
+                anchors.iter().map(|(a, _)| a.seq).filter(|s| !texts.contains(s) && system.is_none_or(|t| t.seq != *s)).collect();
             assert_eq!(shown.anchors_left_out.iter().copied().collect::<BTreeSet<_>>(), left);
         }
     }

@@ -48,9 +48,11 @@ pub fn check_restore(from: Status, earlier: Option<Status>, to: Status) -> Resul
 
 fn refused(from: Option<Status>, to: Status) -> Fault {
     let name = from.map_or("nothing", Status::name);
-    Fault::new(Reason::StatusMove, format!("a record does not go from {name} to {}", to.name()))
-        .with("state", name)
-        .rule("STATUS", "memory", format!("{name} > {} is no allowed move", to.name()))
+    Fault::new(Reason::StatusMove, format!("a record does not go from {name} to {}", to.name())).with("state", name).rule(
+        "STATUS",
+        "memory",
+        format!("{name} > {} is no allowed move", to.name()),
+    )
 }
 
 /// Whether the dedup identity of a record in this state is taken (rule G10).

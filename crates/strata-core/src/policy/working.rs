@@ -441,7 +441,8 @@ pub fn check_value(field: &str, value: &str) -> Result<(), Fault> {
 }
 
 fn not_a_board_value(rule: &'static str, field: &str, wrong: &str, limit: usize, unit: &'static str) -> Fault {
-    let advice = format!("{wrong}: store the raw return as an artifact and put its trace_id here, with the fields that were checked");
+    let advice =
+        format!("{wrong}: store the raw return as an artifact and put its trace_id here, with the fields that were checked");
     let mut fault = Fault::field(field, advice);
     fault.reason = Reason::NotABoardValue;
     fault.with("field", field).with("limit", limit.to_string()).with("unit", unit).with("rule", rule)
@@ -660,7 +661,11 @@ impl Board {
         }
         let new = keys.iter().filter(|key| !self.facts.contains_key(key)).count();
         if self.facts.len() + new > limits::BOARD_FACTS {
-            return Err(Fault::limit("facts", limits::BOARD_FACTS, "facts").rule("W8", self.task.as_str(), "a board holds 64 facts"));
+            return Err(Fault::limit("facts", limits::BOARD_FACTS, "facts").rule(
+                "W8",
+                self.task.as_str(),
+                "a board holds 64 facts",
+            ));
         }
         self.change(Edit::Facts(facts), bytes)
     }
@@ -693,7 +698,11 @@ impl Board {
             }
         }
         if todos.len() > limits::BOARD_TODOS {
-            return Err(Fault::limit("todos", limits::BOARD_TODOS, "todos").rule("W8", self.task.as_str(), "a board holds 128 todos"));
+            return Err(Fault::limit("todos", limits::BOARD_TODOS, "todos").rule(
+                "W8",
+                self.task.as_str(),
+                "a board holds 128 todos",
+            ));
         }
         let sum = |todos: &[Todo]| todos.iter().map(Todo::bytes).sum::<usize>();
         let bytes = self.bytes - sum(&self.todos) + sum(&todos);
@@ -1109,7 +1118,9 @@ mod tests {
         assert_eq!(put(&mut b, "k", "v3", Some(u64::MAX), T0), Ok(u64::MAX));
         let fault = put(&mut b, "k", "v4", Some(7), T0).expect_err("stale");
         assert_eq!(fault.reason, Reason::StaleEpoch);
-        assert!(fault.metadata.contains(&("current_value", "v3".into())) && fault.metadata.contains(&("epoch", u64::MAX.to_string())));
+        assert!(
+            fault.metadata.contains(&("current_value", "v3".into())) && fault.metadata.contains(&("epoch", u64::MAX.to_string()))
+        );
     }
 
     #[test]
@@ -1233,8 +1244,12 @@ mod tests {
             }
             Op::Digest(n) => b.decide_digest(digest(&"d".repeat(n)), 1, now).map(Some),
             Op::Goal(n) => b.decide_goal(Goal { sentence: "g".repeat(n), acceptance: "a".repeat(n) }, 1).map(Some),
-            Op::Seal(k, epoch) => b.decide_seal(&Seal { key: key(&format!("k{k}")), deadline: now.plus(SECOND), ..seal("p", epoch) }, now),
-            Op::Settle(k, epoch, committed) => Ok(b.decide_settle(&Settle { key: key(&format!("k{k}")), ..settle("p", epoch, committed) })),
+            Op::Seal(k, epoch) => {
+                b.decide_seal(&Seal { key: key(&format!("k{k}")), deadline: now.plus(SECOND), ..seal("p", epoch) }, now)
+            }
+            Op::Settle(k, epoch, committed) => {
+                Ok(b.decide_settle(&Settle { key: key(&format!("k{k}")), ..settle("p", epoch, committed) }))
+            }
             Op::Lose | Op::Wait(_) => Ok(None),
         }
     }

@@ -389,7 +389,8 @@ mod tests {
             to: Some(NOW.plus(1)),
             ..filter()
         };
-        let fits = IndexedRow { kind: Kind::Event, tier: Tier::Event, marks: marks(["a", "b"], &BTreeMap::new(), ["s1"]), ..row() };
+        let fits =
+            IndexedRow { kind: Kind::Event, tier: Tier::Event, marks: marks(["a", "b"], &BTreeMap::new(), ["s1"]), ..row() };
         assert!(full.admits(&fits));
         for miss in [
             IndexedRow { kind: Kind::Fact, ..fits.clone() },

@@ -19,8 +19,8 @@ use async_trait::async_trait;
 use qdrant_client::qdrant::point_id::PointIdOptions;
 use qdrant_client::qdrant::vectors_config::Config as VectorsKind;
 use qdrant_client::qdrant::{
-    Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder, DeletePointsBuilder,
-    Distance, FieldType, Filter, GetPointsBuilder, IntegerIndexParamsBuilder, KeywordIndexParamsBuilder, NamedVectors,
+    Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder, DeletePointsBuilder, Distance,
+    FieldType, Filter, GetPointsBuilder, IntegerIndexParamsBuilder, KeywordIndexParamsBuilder, NamedVectors,
     OptimizersConfigDiffBuilder, PayloadIncludeSelector, PointId, PointStruct, Query, QueryBatchPointsBuilder,
     QueryPointsBuilder, Range, ReadConsistencyType, ScoredPoint, SearchParamsBuilder, SparseVectorParamsBuilder,
     SparseVectorsConfigBuilder, StrictModeConfigBuilder, UpdateCollectionBuilder, UpsertPointsBuilder, Value, Vector,
@@ -131,7 +131,8 @@ impl QdrantIndex {
     /// `STORE_UNAVAILABLE`.
     pub async fn vacuum(&self) -> Result<(), Fault> {
         for (threshold, minimum) in [(0.0, VACUUM_MINIMUM), VACUUM_DEFAULT] {
-            let optimizers = OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
+            let optimizers =
+                OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
             let request = UpdateCollectionBuilder::new(&self.collection).optimizers_config(optimizers);
             self.client.update_collection(request).await.map_err(unavailable)?;
         }
@@ -485,8 +486,7 @@ impl Index for QdrantIndex {
             return Ok(Legs::default());
         }
         let asked = legs.len();
-        let answer =
-            self.client.query_batch(QueryBatchPointsBuilder::new(&self.collection, legs)).await.map_err(unavailable)?;
+        let answer = self.client.query_batch(QueryBatchPointsBuilder::new(&self.collection, legs)).await.map_err(unavailable)?;
         if answer.result.len() != asked {
             tracing::error!(asked, answered = answer.result.len(), "the search index left a leg out");
             return Err(Fault::unavailable("search index"));

@@ -84,19 +84,19 @@ impl Suite {
 
     async fn query(&self, owner: &Owner, text: &str, limit: u32, filter: RecordFilter) -> LegQuery {
         let (owner, terms) = (owner.user_level(), strata_text::query_terms(text));
-        let weights: Result<_, SqliteError> = self
-            .store
-            .database
-            .read(move |db| {
-                let mut statement = db.prepare(
-                    "SELECT owner_id FROM owners o JOIN users u ON u.user_id = o.user_id WHERE u.tenant = ?1 AND u.user = ?2",
-                )?;
-                let ids = statement
-                    .query_map([owner.tenant.as_str(), owner.user.as_str()], |row| row.get(0))?
-                    .collect::<Result<Vec<i64>, _>>()?;
-                search::query_weights(db, &ids, &terms)
-            })
-            .await;
+        let weights: Result<_, SqliteError> =
+            self.store
+                .database
+                .read(move |db| {
+                    let mut statement = db.prepare(
+                        "SELECT owner_id FROM owners o JOIN users u ON u.user_id = o.user_id WHERE u.tenant = ?1 AND u.user = ?2",
+                    )?;
+                    let ids = statement
+                        .query_map([owner.tenant.as_str(), owner.user.as_str()], |row| row.get(0))?
+                        .collect::<Result<Vec<i64>, _>>()?;
+                    search::query_weights(db, &ids, &terms)
+                })
+                .await;
         LegQuery { dense: Some(self.words.vector(text)), sparse: weights.expect("weights").known, limit, filter }
     }
 
@@ -134,7 +134,8 @@ impl Suite {
 async fn a116_both_legs_find_their_own_in_the_same_order_everywhere() {
     let suite = Suite::start().await;
     let owner = unique_owner();
-    let texts = ["green tea in the morning", "coffee after lunch", "tea and coffee", "用户不吃辣,忌口海鲜", "the deploy runs on friday"];
+    let texts =
+        ["green tea in the morning", "coffee after lunch", "tea and coffee", "用户不吃辣,忌口海鲜", "the deploy runs on friday"];
     let mut ids = Vec::new();
     for text in texts {
         ids.push(suite.put(Put::new(&owner, text)).await);
@@ -377,8 +378,7 @@ async fn a_server_that_is_down_or_slow_is_unavailable_in_time() {
     let index = QdrantIndex::new(settings, Some(space())).expect("a client");
     index.prepare().await.expect("prepared");
     let owner = unique_owner();
-    let query =
-        LegQuery { dense: Some(vec![1.0; DIMS]), sparse: vec![], limit: 5, filter: RecordFilter::active(&owner, NOW) };
+    let query = LegQuery { dense: Some(vec![1.0; DIMS]), sparse: vec![], limit: 5, filter: RecordFilter::active(&owner, NOW) };
     double.delay(Duration::from_secs(5));
     let slow = index.search(&owner, &query).await.expect_err("too slow");
     assert_eq!(slow.reason, strata_core::Reason::StoreUnavailable);

@@ -115,7 +115,14 @@ pub fn insert(
     Ok(new)
 }
 
-fn draft(w: &Writing<'_>, settings: &GateSettings, gated: &Gated, material: &Material, ruling: &Ruling, event_time: Timestamp) -> StoredRecord {
+fn draft(
+    w: &Writing<'_>,
+    settings: &GateSettings,
+    gated: &Gated,
+    material: &Material,
+    ruling: &Ruling,
+    event_time: Timestamp,
+) -> StoredRecord {
     let s = gated.statement();
     let waits = matches!(ruling.decision, Decision::Candidate { .. } | Decision::Disputed { .. });
     let asked = s.expire_time;
@@ -249,7 +256,14 @@ fn announce(db: &Connection, w: &Writing<'_>, found: &StoredRecord, rule: &str) 
 ///
 /// # Errors
 /// `STATUS_MOVE` when the table does not allow it.
-pub fn move_to(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, to: Status, reason: &str, rule: &str) -> Result<(), Fault> {
+pub fn move_to(
+    db: &Connection,
+    w: &Writing<'_>,
+    found: &mut StoredRecord,
+    to: Status,
+    reason: &str,
+    rule: &str,
+) -> Result<(), Fault> {
     step(db, w, found, to, reason, rule)?;
     write_back(db, w, found, rule)
 }
@@ -356,7 +370,13 @@ fn write_history(
 
 /// Adds the statement's evidence, once per turn, else once per request id; the record rises to its strongest evidence
 /// (rule G10). The caller writes the row back. Answers whether it was new.
-fn add_evidence(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gated: &Gated, material: &Material) -> Result<bool, Fault> {
+fn add_evidence(
+    db: &Connection,
+    w: &Writing<'_>,
+    found: &mut StoredRecord,
+    gated: &Gated,
+    material: &Material,
+) -> Result<bool, Fault> {
     let s = gated.statement();
     let (mark, session) = match (&s.source_ref, material.request_id) {
         (Some(SourceRef::Turn { session_id, seq }), _) => {
@@ -367,7 +387,8 @@ fn add_evidence(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gate
     };
     let time = gated.statement_time().unwrap_or(w.now);
     let id = id_bytes(found.record.memory_id);
-    let mut known = db.prepare_cached("SELECT cues, source, quote_verified FROM evidence WHERE memory_id = ?1 AND mark = ?2").sql()?;
+    let mut known =
+        db.prepare_cached("SELECT cues, source, quote_verified FROM evidence WHERE memory_id = ?1 AND mark = ?2").sql()?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, u8>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?));
     let known = known.query_row((id, &mark), read).optional().sql()?;
     let r = &mut found.record;
@@ -375,20 +396,23 @@ fn add_evidence(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gate
         // The same turn seen through a stronger door: one piece of evidence, at its strongest.
         let source = Source::from_name(source).map_or(s.source, |old| strongest(old, s.source));
         let cues = Cues::from_bits(*bits).and(gated.cues());
-        let mut statement =
-            db.prepare_cached("UPDATE evidence SET cues = ?3, source = ?4, quote_verified = ?5 WHERE memory_id = ?1 AND mark = ?2").sql()?;
+        let mut statement = db
+            .prepare_cached("UPDATE evidence SET cues = ?3, source = ?4, quote_verified = ?5 WHERE memory_id = ?1 AND mark = ?2")
+            .sql()?;
         statement.execute((id, &mark, cues.bits(), source.name(), *verified || gated.quote_verified())).sql()?;
     } else {
         let mut count = db.prepare_cached("SELECT count(*) FROM evidence WHERE memory_id = ?1").sql()?;
         let kept: usize = count.query_row([id], |row| row.get::<_, i64>(0)).sql()?.try_into().unwrap_or(usize::MAX);
         if let Some(session) = session {
-            let mut seen = db.prepare_cached("SELECT EXISTS (SELECT 1 FROM evidence WHERE memory_id = ?1 AND session_id = ?2)").sql()?;
+            let mut seen =
+                db.prepare_cached("SELECT EXISTS (SELECT 1 FROM evidence WHERE memory_id = ?1 AND session_id = ?2)").sql()?;
             let seen: bool = seen.query_row((id, session), |row| row.get(0)).sql()?;
             r.evidence_sessions += u32::from(!seen);
         }
         r.evidence_count = r.evidence_count.saturating_add(1);
         if kept < EVIDENCE {
-            let reference = s.source_ref.as_ref().map(|reference| serde_json::to_string(reference).expect("references are plain data"));
+            let reference =
+                s.source_ref.as_ref().map(|reference| serde_json::to_string(reference).expect("references are plain data"));
             let mut statement = db
                 .prepare_cached(
                     "INSERT INTO evidence (memory_id, owner_id, mark, source, source_ref, session_id, cues, quote, quote_verified, time) \
@@ -396,7 +420,18 @@ fn add_evidence(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gate
                 )
                 .sql()?;
             let (quote, verified) = (&s.source_quote, gated.quote_verified());
-            let row = (id, found.owner.owner_id, &mark, s.source.name(), reference, session, gated.cues().bits(), quote, verified, time.micros());
+            let row = (
+                id,
+                found.owner.owner_id,
+                &mark,
+                s.source.name(),
+                reference,
+                session,
+                gated.cues().bits(),
+                quote,
+                verified,
+                time.micros(),
+            );
             statement.execute(row).sql()?;
         }
     }
@@ -419,7 +454,13 @@ fn add_evidence(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gate
 ///
 /// # Errors
 /// As the database says.
-pub fn support(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gated: &Gated, material: &Material) -> Result<bool, Fault> {
+pub fn support(
+    db: &Connection,
+    w: &Writing<'_>,
+    found: &mut StoredRecord,
+    gated: &Gated,
+    material: &Material,
+) -> Result<bool, Fault> {
     let before = found.clone();
     let new = add_evidence(db, w, found, gated, material)?;
     let s = gated.statement();
@@ -451,7 +492,14 @@ pub fn support(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gated
 ///
 /// # Errors
 /// As the database says.
-pub fn ask(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, conflicts_with: Option<MemoryId>, due: bool, ruling: &Ruling) -> Result<(), Fault> {
+pub fn ask(
+    db: &Connection,
+    w: &Writing<'_>,
+    found: &mut StoredRecord,
+    conflicts_with: Option<MemoryId>,
+    due: bool,
+    ruling: &Ruling,
+) -> Result<(), Fault> {
     let conflict = conflicts_with.or(found.conflicts_with);
     if found.conflicts_with == conflict && found.due >= due {
         return Ok(());
@@ -592,7 +640,8 @@ pub fn expire_due(db: &Connection, w: &Writing<'_>, found: Vec<StoredRecord>) ->
 }
 
 fn write_terms(db: &Connection, new: &StoredRecord, terms: &Terms) -> Result<(), Fault> {
-    let mut statement = db.prepare_cached("INSERT INTO record_terms (owner_id, term, memory_id, tf) VALUES (?1, ?2, ?3, ?4)").sql()?;
+    let mut statement =
+        db.prepare_cached("INSERT INTO record_terms (owner_id, term, memory_id, tf) VALUES (?1, ?2, ?3, ?4)").sql()?;
     for (term, count) in &terms.counts {
         statement.execute((new.owner.owner_id, term, id_bytes(new.record.memory_id), count)).sql()?;
     }

@@ -41,7 +41,13 @@ pub fn answered(db: &Connection, user_id: i64, request: &RequestKey, now: Timest
 ///
 /// # Errors
 /// As the database says.
-pub fn remember_answer(db: &Connection, user_id: i64, request: &RequestKey, response: &[u8], now: Timestamp) -> Result<(), Fault> {
+pub fn remember_answer(
+    db: &Connection,
+    user_id: i64,
+    request: &RequestKey,
+    response: &[u8],
+    now: Timestamp,
+) -> Result<(), Fault> {
     let mut statement = db
         .prepare_cached(
             "INSERT OR REPLACE INTO idempotency (user_id, request_id, method, body, response, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -74,7 +80,8 @@ pub enum Promotion {
 /// # Errors
 /// As the database says.
 pub fn promotion(db: &Connection, user_id: i64, promotion_id: &str) -> Result<Option<Promotion>, Fault> {
-    let mut statement = db.prepare_cached("SELECT state, response FROM promotions WHERE user_id = ?1 AND promotion_id = ?2").sql()?;
+    let mut statement =
+        db.prepare_cached("SELECT state, response FROM promotions WHERE user_id = ?1 AND promotion_id = ?2").sql()?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, Option<Vec<u8>>>(1)?));
     let found = statement.query_row((user_id, promotion_id), read).optional().sql()?;
     Ok(found.map(|(state, response)| match state.as_str() {
@@ -87,13 +94,21 @@ pub fn promotion(db: &Connection, user_id: i64, promotion_id: &str) -> Result<Op
 ///
 /// # Errors
 /// As the database says.
-pub fn settle_promotion(db: &Connection, user_id: i64, promotion_id: &str, outcome: &Promotion, now: Timestamp) -> Result<(), Fault> {
+pub fn settle_promotion(
+    db: &Connection,
+    user_id: i64,
+    promotion_id: &str,
+    outcome: &Promotion,
+    now: Timestamp,
+) -> Result<(), Fault> {
     let (state, response) = match outcome {
         Promotion::Applied(response) => ("APPLIED", Some(response)),
         Promotion::Aborted => ("ABORTED", None),
     };
     let mut statement = db
-        .prepare_cached("INSERT OR IGNORE INTO promotions (user_id, promotion_id, state, response, time) VALUES (?1, ?2, ?3, ?4, ?5)")
+        .prepare_cached(
+            "INSERT OR IGNORE INTO promotions (user_id, promotion_id, state, response, time) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )
         .sql()?;
     statement.execute((user_id, promotion_id, state, response, now.micros())).sql()?;
     Ok(())
@@ -135,7 +150,9 @@ pub fn check_outbox(db: &Connection, now: Timestamp) -> Result<(), Fault> {
 /// # Errors
 /// As the database says.
 pub fn enqueue(db: &Connection, owner: StoredOwner, memory_id: MemoryId, version: u64, now: Timestamp) -> Result<(), Fault> {
-    let mut statement = db.prepare_cached("INSERT INTO outbox (memory_id, owner_id, version, op, time) VALUES (?1, ?2, ?3, 'UPSERT', ?4)").sql()?;
+    let mut statement = db
+        .prepare_cached("INSERT INTO outbox (memory_id, owner_id, version, op, time) VALUES (?1, ?2, ?3, 'UPSERT', ?4)")
+        .sql()?;
     statement.execute((id_bytes(memory_id), owner.owner_id, version, now.micros())).sql()?;
     Ok(())
 }
@@ -177,7 +194,15 @@ pub fn audit(db: &Connection, entry: &AuditEntry<'_>) -> Result<(), Fault> {
 
 fn chain(previous: &[u8; 32], entry: &AuditEntry<'_>) -> [u8; 32] {
     let id = entry.memory_id.map_or_else(String::new, |id| id.to_string());
-    let text = strata_core::id::join(&[&entry.time.micros().to_string(), entry.tenant, entry.user, entry.action, &id, entry.actor, entry.rule]);
+    let text = strata_core::id::join(&[
+        &entry.time.micros().to_string(),
+        entry.tenant,
+        entry.user,
+        entry.action,
+        &id,
+        entry.actor,
+        entry.rule,
+    ]);
     let mut hasher = blake3::Hasher::new();
     hasher.update(previous);
     hasher.update(text.as_bytes());
@@ -189,7 +214,8 @@ fn chain(previous: &[u8; 32], entry: &AuditEntry<'_>) -> [u8; 32] {
 /// # Errors
 /// `INTERNAL` at the first entry that was altered, removed or inserted.
 pub fn verify_audit(db: &Connection) -> Result<u64, Fault> {
-    let mut statement = db.prepare("SELECT time, tenant, user, action, memory_id, actor, rule, hash FROM audit ORDER BY seq").sql()?;
+    let mut statement =
+        db.prepare("SELECT time, tenant, user, action, memory_id, actor, rule, hash FROM audit ORDER BY seq").sql()?;
     let mut rows = statement.query([]).sql()?;
     let (mut previous, mut entries) = ([0; 32], 0);
     while let Some(row) = rows.next().sql()? {

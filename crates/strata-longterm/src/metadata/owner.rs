@@ -66,7 +66,8 @@ impl Visible {
 
 fn check_erase_epoch(scope: &OwnerScope, stored: u64) -> Result<(), Fault> {
     if scope.erase_epoch() != 0 && scope.erase_epoch() < stored {
-        return Err(Fault::new(Reason::StaleEpoch, "the call was signed before the user's last erasure").with("current_value", stored.to_string()));
+        return Err(Fault::new(Reason::StaleEpoch, "the call was signed before the user's last erasure")
+            .with("current_value", stored.to_string()));
     }
     Ok(())
 }
@@ -78,7 +79,8 @@ struct User {
 }
 
 fn user(db: &Connection, owner: &Owner) -> Result<Option<User>, Fault> {
-    let mut statement = db.prepare_cached("SELECT user_id, revision, erase_epoch FROM users WHERE tenant = ?1 AND user = ?2").sql()?;
+    let mut statement =
+        db.prepare_cached("SELECT user_id, revision, erase_epoch FROM users WHERE tenant = ?1 AND user = ?2").sql()?;
     let read = |row: &rusqlite::Row<'_>| Ok(User { user_id: row.get(0)?, revision: row.get(1)?, erase_epoch: row.get(2)? });
     statement.query_row((owner.tenant.as_str(), owner.user.as_str()), read).optional().sql()
 }
@@ -120,7 +122,8 @@ fn insert(db: &Connection, sql: &str, params: &[&dyn ToSql]) -> Result<i64, Faul
 /// # Errors
 /// As the database says.
 pub fn next_revision(db: &Connection, user_id: i64) -> Result<u64, Fault> {
-    let mut statement = db.prepare_cached("UPDATE users SET revision = revision + 1 WHERE user_id = ?1 RETURNING revision").sql()?;
+    let mut statement =
+        db.prepare_cached("UPDATE users SET revision = revision + 1 WHERE user_id = ?1 RETURNING revision").sql()?;
     statement.query_row([user_id], |row| row.get(0)).sql()
 }
 
@@ -140,7 +143,8 @@ pub struct OwnedKey {
 /// # Errors
 /// As the database says.
 pub fn key(db: &Connection, owner: StoredOwner, key: &FactKey) -> Result<Option<OwnedKey>, Fault> {
-    let mut statement = db.prepare_cached("SELECT epoch, last_event, system_owned FROM owner_keys WHERE owner_id = ?1 AND key = ?2").sql()?;
+    let mut statement =
+        db.prepare_cached("SELECT epoch, last_event, system_owned FROM owner_keys WHERE owner_id = ?1 AND key = ?2").sql()?;
     let read = |row: &rusqlite::Row<'_>| {
         Ok(OwnedKey { epoch: row.get(0)?, last_event: Timestamp(row.get(1)?), system_owned: row.get(2)? })
     };
@@ -151,7 +155,14 @@ pub fn key(db: &Connection, owner: StoredOwner, key: &FactKey) -> Result<Option<
 ///
 /// # Errors
 /// As the database says.
-pub fn claim(db: &Connection, owner: StoredOwner, key: &FactKey, event: Timestamp, system_owned: bool, now: Timestamp) -> Result<u64, Fault> {
+pub fn claim(
+    db: &Connection,
+    owner: StoredOwner,
+    key: &FactKey,
+    event: Timestamp,
+    system_owned: bool,
+    now: Timestamp,
+) -> Result<u64, Fault> {
     let previous = self::key(db, owner, key)?;
     let epoch = ownership::next_epoch(previous.map_or(0, |row| row.epoch), now);
     let mut statement = db

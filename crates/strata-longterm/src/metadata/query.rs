@@ -41,7 +41,9 @@ pub fn at(mut found: StoredRecord, now: Timestamp) -> StoredRecord {
 /// As the database says.
 pub fn evidence(db: &Connection, id: MemoryId) -> Result<Vec<Evidence>, Fault> {
     let mut statement = db
-        .prepare_cached("SELECT source, source_ref, quote, quote_verified, time FROM evidence WHERE memory_id = ?1 ORDER BY evidence_id")
+        .prepare_cached(
+            "SELECT source, source_ref, quote, quote_verified, time FROM evidence WHERE memory_id = ?1 ORDER BY evidence_id",
+        )
         .sql()?;
     let mut rows = statement.query([id_bytes(id)]).sql()?;
     let mut out = Vec::new();
@@ -50,7 +52,10 @@ pub fn evidence(db: &Connection, id: MemoryId) -> Result<Vec<Evidence>, Fault> {
         let source_ref: Option<String> = row.get(1).sql()?;
         out.push(Evidence {
             source: Source::from_name(&source).ok_or_else(|| corrupt("evidence.source"))?,
-            source_ref: source_ref.map(|text| serde_json::from_str::<SourceRef>(&text)).transpose().map_err(|_| corrupt("evidence.source_ref"))?,
+            source_ref: source_ref
+                .map(|text| serde_json::from_str::<SourceRef>(&text))
+                .transpose()
+                .map_err(|_| corrupt("evidence.source_ref"))?,
             quote: row.get(2).sql()?,
             quote_verified: row.get(3).sql()?,
             time: Timestamp(row.get(4).sql()?),
@@ -114,7 +119,8 @@ pub fn live_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Ti
 /// # Errors
 /// As the database says.
 pub fn past_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Tier) -> Result<Vec<StoredRecord>, Fault> {
-    let rest = "WHERE r.owner_id = ?1 AND r.key = ?2 AND r.tier = ?3 AND r.status = 'SUPERSEDED' ORDER BY r.event_time, r.memory_id";
+    let rest =
+        "WHERE r.owner_id = ?1 AND r.key = ?2 AND r.tier = ?3 AND r.status = 'SUPERSEDED' ORDER BY r.event_time, r.memory_id";
     select(db, rest, (owner.owner_id, key.as_str(), tier.name()))
 }
 
@@ -123,7 +129,10 @@ pub fn past_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Ti
 /// # Errors
 /// As the database says.
 pub fn in_force(db: &Connection, visible: &Visible, key: &FactKey, now: Timestamp) -> Result<Vec<StoredRecord>, Fault> {
-    let rest = format!("WHERE {} AND r.key = ?1 AND r.status = 'ACTIVE' ORDER BY o.agent, r.event_time, r.memory_id", visible.condition());
+    let rest = format!(
+        "WHERE {} AND r.key = ?1 AND r.status = 'ACTIVE' ORDER BY o.agent, r.event_time, r.memory_id",
+        visible.condition()
+    );
     let mut found = select(db, &rest, [key.as_str()])?;
     found.retain(|found| status::in_force(&found.record, now));
     Ok(found)
@@ -143,7 +152,8 @@ pub fn twin(db: &Connection, owner: StoredOwner, identity: &[u8; 16]) -> Result<
 /// # Errors
 /// As the database says.
 pub fn same_text(db: &Connection, owner: StoredOwner, kind: Kind, normal: &str) -> Result<Vec<StoredRecord>, Fault> {
-    let rest = "WHERE r.owner_id = ?1 AND r.kind = ?2 AND r.normal = ?3 AND r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED', 'REJECTED')";
+    let rest =
+        "WHERE r.owner_id = ?1 AND r.kind = ?2 AND r.normal = ?3 AND r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED', 'REJECTED')";
     select(db, rest, (owner.owner_id, kind.name(), normal))
 }
 
@@ -169,9 +179,14 @@ pub fn list(
     let apart = if asked_apart { " OR (r.status = 'CANDIDATE' AND r.kind IN ('ASSUMPTION', 'MODEL_SUGGESTION'))" } else { "" };
     let list = sql.list(names);
     sql.and(&format!("({STATUS_NOW} IN {list}{apart})"));
-    sql.and("(r.status <> 'ACTIVE' OR ((r.valid_from IS NULL OR r.valid_from <= ?1) AND (r.valid_to IS NULL OR r.valid_to > ?1)))");
-    let kinds: Vec<Kind> =
-        if filter.kinds.is_empty() { Kind::ALL.iter().copied().filter(|kind| !APART.contains(kind)).collect() } else { filter.kinds.clone() };
+    sql.and(
+        "(r.status <> 'ACTIVE' OR ((r.valid_from IS NULL OR r.valid_from <= ?1) AND (r.valid_to IS NULL OR r.valid_to > ?1)))",
+    );
+    let kinds: Vec<Kind> = if filter.kinds.is_empty() {
+        Kind::ALL.iter().copied().filter(|kind| !APART.contains(kind)).collect()
+    } else {
+        filter.kinds.clone()
+    };
     let list = sql.list(kinds.iter().map(|k| k.name()));
     sql.and(&format!("r.kind IN {list}"));
     if !filter.tiers.is_empty() {
@@ -184,7 +199,9 @@ pub fn list(
     }
     for (key, value) in &filter.metadata {
         let (key, value) = (sql.bind(key.clone()), sql.bind(value.clone()));
-        sql.and(&format!("EXISTS (SELECT 1 FROM json_each(r.metadata) WHERE json_each.key = {key} AND json_each.value = {value})"));
+        sql.and(&format!(
+            "EXISTS (SELECT 1 FROM json_each(r.metadata) WHERE json_each.key = {key} AND json_each.value = {value})"
+        ));
     }
     if let Some(from) = filter.from {
         let from = sql.bind(from.micros());
@@ -268,7 +285,8 @@ impl Condition {
 
     fn select(mut self, db: &Connection, order: &str, limit: u32, now: Timestamp) -> Result<Vec<StoredRecord>, Fault> {
         let limit = self.bind(i64::from(limit));
-        let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {FROM} {} ORDER BY {order} LIMIT {limit}", self.text)).sql()?;
+        let mut statement =
+            db.prepare_cached(&format!("SELECT {COLUMNS} FROM {FROM} {} ORDER BY {order} LIMIT {limit}", self.text)).sql()?;
         let mut rows = statement.query(params_from_iter(self.params)).sql()?;
         let mut out = Vec::new();
         while let Some(row) = rows.next().sql()? {
@@ -335,7 +353,8 @@ pub fn history(db: &Connection, id: MemoryId) -> Result<Vec<HistoryEntry>, Fault
 /// # Errors
 /// As the database says.
 pub fn rejected_at(db: &Connection, id: MemoryId) -> Result<Option<Timestamp>, Fault> {
-    let mut statement = db.prepare_cached("SELECT max(time) FROM history WHERE memory_id = ?1 AND to_status = 'REJECTED'").sql()?;
+    let mut statement =
+        db.prepare_cached("SELECT max(time) FROM history WHERE memory_id = ?1 AND to_status = 'REJECTED'").sql()?;
     let time: Option<i64> = statement.query_row([id_bytes(id)], |row| row.get(0)).sql()?;
     Ok(time.map(Timestamp))
 }

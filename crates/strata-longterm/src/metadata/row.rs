@@ -125,7 +125,8 @@ impl StoredRecord {
         let (content, normal, dedup) = (c.next()?, c.next()?, c.next()?);
         let source = c.name(Source::from_name)?;
         let source_ref = c.next::<Option<String>>()?.map(|text| from_json(&text)).transpose()?;
-        let (source_quote, quote_verified, confirmed, confidence, importance) = (c.next()?, c.next()?, c.next()?, c.next()?, c.next()?);
+        let (source_quote, quote_verified, confirmed, confidence, importance) =
+            (c.next()?, c.next()?, c.next()?, c.next()?, c.next()?);
         let sensitivity = c.name(Sensitivity::from_name)?;
         let (protected, instruction) = (c.next()?, c.next()?);
         let status = c.name(Status::from_name)?;
@@ -371,7 +372,14 @@ mod tests {
             reference(),
             ".*",
         );
-        let flags = (any::<[bool; 6]>(), 0.0..=1.0_f64, 1_u8..=5, any_of(Sensitivity::ALL), any_of(Status::ALL), proptest::option::of(any_of(Status::ALL)));
+        let flags = (
+            any::<[bool; 6]>(),
+            0.0..=1.0_f64,
+            1_u8..=5,
+            any_of(Sensitivity::ALL),
+            any_of(Status::ALL),
+            proptest::option::of(any_of(Status::ALL)),
+        );
         let links = (id(), id(), id(), time(), ".*", any::<[u8; 16]>());
         let times = (time(), time(), any::<[i64; 3]>(), time(), time(), time(), time());
         let rest = (
@@ -383,12 +391,24 @@ mod tests {
         );
         (what, flags, links, times, rest).prop_map(|(what, flags, links, times, rest)| {
             let (kind, tier, key, value, content, normal, source, source_ref, source_quote) = what;
-            let ([quote_verified, confirmed, protected, instruction, is_set, due], confidence, importance, sensitivity, status, earlier_status) = flags;
+            let (
+                [quote_verified, confirmed, protected, instruction, is_set, due],
+                confidence,
+                importance,
+                sensitivity,
+                status,
+                earlier_status,
+            ) = flags;
             let (supersedes, superseded_by, conflicts_with, superseded_at, reason, dedup) = links;
-            let (valid_from, valid_to, [event, create, update], expire_time, expire_asked, last_recalled_at, last_cited_at) = times;
+            let (valid_from, valid_to, [event, create, update], expire_time, expire_asked, last_recalled_at, last_cited_at) =
+                times;
             let ([recalls, cites, length, evidence_count, evidence_sessions], topic, tags, metadata, embedding_model) = rest;
             let metadata: BTreeMap<String, String> = metadata;
-            let owner = Owner { tenant: TenantId::new("t").expect("id"), user: UserId::new("u").expect("id"), agent: Some(AgentId::new("a").expect("id")) };
+            let owner = Owner {
+                tenant: TenantId::new("t").expect("id"),
+                user: UserId::new("u").expect("id"),
+                agent: Some(AgentId::new("a").expect("id")),
+            };
             let record = Record {
                 memory_id: MemoryId(Uuid::from_u128(1)),
                 owner,

@@ -369,8 +369,8 @@ const SLOT_RECORDS: u32 = 256;
 /// # Errors
 /// [`SqliteError`].
 pub fn pending(connection: &Connection, owner_ids: &[i64], limit: usize) -> Result<Vec<MemoryId>, SqliteError> {
-    let mut statement =
-        connection.prepare_cached("SELECT memory_id FROM outbox WHERE owner_id = ?1 AND op = 'UPSERT' ORDER BY seq DESC LIMIT ?2")?;
+    let mut statement = connection
+        .prepare_cached("SELECT memory_id FROM outbox WHERE owner_id = ?1 AND op = 'UPSERT' ORDER BY seq DESC LIMIT ?2")?;
     let mut seen = BTreeSet::new();
     let mut out = Vec::new();
     for owner_id in owner_ids {
@@ -540,8 +540,14 @@ fn change_of(
 ///
 /// # Errors
 /// [`SqliteError`].
-pub fn walk(connection: &Connection, after: Option<MemoryId>, limit: usize, model: Option<&str>) -> Result<Vec<Change>, SqliteError> {
-    let mut statement = connection.prepare_cached("SELECT memory_id FROM records WHERE memory_id > ?1 ORDER BY memory_id LIMIT ?2")?;
+pub fn walk(
+    connection: &Connection,
+    after: Option<MemoryId>,
+    limit: usize,
+    model: Option<&str>,
+) -> Result<Vec<Change>, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT memory_id FROM records WHERE memory_id > ?1 ORDER BY memory_id LIMIT ?2")?;
     let after: Vec<u8> = after.map(|id| id_bytes(id).to_vec()).unwrap_or_default();
     let rows = statement.query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| id(row, 0))?;
     let ids = rows.collect::<Result<Vec<_>, _>>()?;
@@ -661,7 +667,9 @@ pub fn record_recalls(connection: &Connection, recalls: &[Recalled]) -> Result<(
     }
     if let Some(last) = recalls.iter().map(|recall| recall.time).max() {
         connection
-            .prepare_cached("DELETE FROM recalls WHERE recall_id IN (SELECT recall_id FROM recalls WHERE time < ?1 ORDER BY time LIMIT 512)")?
+            .prepare_cached(
+                "DELETE FROM recalls WHERE recall_id IN (SELECT recall_id FROM recalls WHERE time < ?1 ORDER BY time LIMIT 512)",
+            )?
             .execute([last.plus(-DAY).micros()])?;
     }
     Ok(())

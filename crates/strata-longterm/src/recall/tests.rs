@@ -36,7 +36,8 @@ impl World {
         let clock = ManualClock::at(NOW);
         let ports = Ports { clock: clock.port(), ids: SeqIds::seeded(7).port() };
         let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
-        let relay = Relay::open(ports.clone(), store.database.clone(), Arc::clone(&index), embedder.clone()).await.expect("a relay");
+        let relay =
+            Relay::open(ports.clone(), store.database.clone(), Arc::clone(&index), embedder.clone()).await.expect("a relay");
         let recall = Recall::new(RecallParts {
             ports,
             settings: Arc::clone(&settings),
@@ -166,7 +167,9 @@ async fn c127_a_lost_index_degrades_recall_and_catches_up() {
     world.clock.advance(Duration::from_secs(60));
     eventually(Duration::from_secs(10), || async {
         let answer = world.ask(&owner, of("beverage plum")).await.expect("an answer");
-        !answer.degraded && contents(&answer).first().is_some_and(|text| text == "drink plum juice") && !contents(&answer).iter().any(|text| text.contains("oat"))
+        !answer.degraded
+            && contents(&answer).first().is_some_and(|text| text == "drink plum juice")
+            && !contents(&answer).iter().any(|text| text.contains("oat"))
     })
     .await;
 }
@@ -176,17 +179,44 @@ async fn c076_c077_c083_words_alone_find_what_they_name_and_nothing_else() {
     let world = World::exact(None).await;
     let owner = unique_owner();
     let records = [
-        "用户不吃辣,忌口海鲜", "東京の予算承認は月曜日", "배포 점검표는 스테이징에서 확인", "throughput is 3 GB/s", "I don't drink wine",
-        "a state-of-the-art engine", "written in C++", "choose a AND b", "he said \"quoted\" words", "the function f (x)", "select * from t",
-        "use NEAR here", "filter col:val now", "^a anchors", "上海的天气",
+        "用户不吃辣,忌口海鲜",
+        "東京の予算承認は月曜日",
+        "배포 점검표는 스테이징에서 확인",
+        "throughput is 3 GB/s",
+        "I don't drink wine",
+        "a state-of-the-art engine",
+        "written in C++",
+        "choose a AND b",
+        "he said \"quoted\" words",
+        "the function f (x)",
+        "select * from t",
+        "use NEAR here",
+        "filter col:val now",
+        "^a anchors",
+        "上海的天气",
     ];
     for text in records {
         world.store.put(Put::new(&owner, text)).await;
     }
     world.delivered().await;
     for (query, record) in [
-        ("不吃辣", 0), ("忌口", 0), ("辣", 0), ("予算", 1), ("점검표", 2), ("GB/s", 3), ("don't", 4), ("state-of-the-art", 5), ("C++", 6),
-        ("a AND b", 7), ("\"quoted\"", 8), ("(x)", 9), ("*", 10), ("NEAR", 11), ("col:val", 12), ("^a", 13), ("ＧＢ/ｓ", 3),
+        ("不吃辣", 0),
+        ("忌口", 0),
+        ("辣", 0),
+        ("予算", 1),
+        ("점검표", 2),
+        ("GB/s", 3),
+        ("don't", 4),
+        ("state-of-the-art", 5),
+        ("C++", 6),
+        ("a AND b", 7),
+        ("\"quoted\"", 8),
+        ("(x)", 9),
+        ("*", 10),
+        ("NEAR", 11),
+        ("col:val", 12),
+        ("^a", 13),
+        ("ＧＢ/ｓ", 3),
     ] {
         let found = world.found(&owner, query).await;
         assert_eq!(found.first().map(String::as_str), Some(records[record]), "{query}");
@@ -257,7 +287,10 @@ async fn k10_an_agent_shadows_the_user_and_temporary_overlays_stable() {
     assert_eq!(world.found(&owner, "lives").await.len(), 2, "a user-wide reader sees both levels");
 
     let answer = world.ask(&owner, of("eats vegan")).await.expect("an answer");
-    assert_eq!((contents(&answer), answer.items[0].labels.clone()), (vec!["eats meat this week".into()], vec!["TEMPORARY overlays STABLE".into()]));
+    assert_eq!(
+        (contents(&answer), answer.items[0].labels.clone()),
+        (vec!["eats meat this week".into()], vec!["TEMPORARY overlays STABLE".into()])
+    );
     let stable = RecallFilter { tiers: vec![pb::Tier::Stable.into()], ..RecallFilter::default() };
     let answer = world.ask(&owner, RecallRequest { filter: Some(stable), ..of("eats vegan") }).await.expect("an answer");
     assert_eq!(contents(&answer), ["eats vegan"], "a133: no temporary state in the place of a stable preference");
@@ -269,7 +302,10 @@ async fn k10_an_agent_shadows_the_user_and_temporary_overlays_stable() {
 async fn a133_c096_expired_records_are_not_recalled_and_are_found_as_expired() {
     let world = World::exact(Some(words())).await;
     let owner = unique_owner();
-    world.store.put(Put { expire_time: Some(NOW.plus(1_000_000)), tier: Tier::Temporary, ..Put::new(&owner, "wants quiet rooms") }).await;
+    world
+        .store
+        .put(Put { expire_time: Some(NOW.plus(1_000_000)), tier: Tier::Temporary, ..Put::new(&owner, "wants quiet rooms") })
+        .await;
     world.delivered().await;
     assert_eq!(world.found(&owner, "quiet rooms").await.len(), 1);
     world.clock.advance(Duration::from_secs(2));
@@ -288,7 +324,9 @@ async fn a115_a125_c139_c140_k_limits_and_is_never_padded() {
     }
     world.store.put(Put::new(&owner, "one about coffee")).await;
     world.delivered().await;
-    for (k, expected, capped) in [(0, 5, false), (1, 1, false), (29, 29, false), (30, 30, false), (100, 30, false), (101, 30, true), (i32::MAX, 30, true)] {
+    for (k, expected, capped) in
+        [(0, 5, false), (1, 1, false), (29, 29, false), (30, 30, false), (100, 30, false), (101, 30, true), (i32::MAX, 30, true)]
+    {
         let answer = world.ask(&owner, RecallRequest { k, ..of("tea") }).await.expect("an answer");
         assert_eq!((answer.items.len(), answer.capped), (expected, capped), "k {k}");
     }
@@ -316,7 +354,10 @@ async fn c071_c072_windows_have_two_ends_and_what_is_not_understood_is_refused()
     found.sort();
     assert_eq!(found, ["meeting 1", "meeting 2", "meeting 3"]);
     assert_eq!(refused_field(world.ask(&owner, ask(window(1, 0))).await), "filter.to");
-    assert_eq!(refused_field(world.ask(&owner, ask(RecallFilter { kinds: vec![99], ..RecallFilter::default() })).await), "filter.kinds");
+    assert_eq!(
+        refused_field(world.ask(&owner, ask(RecallFilter { kinds: vec![99], ..RecallFilter::default() })).await),
+        "filter.kinds"
+    );
     for min_score in [f64::NAN, -0.1, 1.1] {
         assert_eq!(refused_field(world.ask(&owner, RecallRequest { min_score, ..of("meeting") }).await), "min_score");
     }
@@ -341,7 +382,8 @@ async fn a130_keys_come_first_and_a126_paths_and_factors_are_explained() {
     assert_eq!(answer.items[0].paths, ["key"]);
     let explain = &answer.items[1].explain;
     assert_eq!((explain["dense_rank"], explain["keyword_rank"], explain["fused"], explain["freshness"]), (1.0, 1.0, 1.0, 1.0));
-    let expected = explain["fused"] * (0.6 * explain["freshness"] + 0.4 * explain["boost"]) * explain["confidence"] * explain["importance"];
+    let expected =
+        explain["fused"] * (0.6 * explain["freshness"] + 0.4 * explain["boost"]) * explain["confidence"] * explain["importance"];
     assert!((answer.items[1].score - expected).abs() < 1e-12);
     assert!(answer.findings.iter().any(|finding| finding.rule == "R4"));
     assert!(world.found(&owner, "drink tea").await.len() == 1);
@@ -363,7 +405,8 @@ async fn a132_paraphrases_give_one_entry_and_differing_values_two() {
 async fn a129_what_was_cited_often_lately_comes_along_and_says_so() {
     let world = World::exact(None).await;
     let owner = unique_owner();
-    let cited = |text: &str, cites, days: i64| Put { cites, last_cited_at: Some(NOW.plus(-days * 24 * HOUR)), ..Put::new(&owner, text) };
+    let cited =
+        |text: &str, cites, days: i64| Put { cites, last_cited_at: Some(NOW.plus(-days * 24 * HOUR)), ..Put::new(&owner, text) };
     world.store.put(cited("plays chess", 3, 1)).await;
     world.store.put(cited("rides bikes", 9, 15)).await;
     world.store.put(cited("reads maps", 2, 0)).await;
@@ -371,7 +414,10 @@ async fn a129_what_was_cited_often_lately_comes_along_and_says_so() {
     world.delivered().await;
     let answer = world.ask(&owner, of("tea")).await.expect("an answer");
     assert_eq!(contents(&answer), ["likes tea", "plays chess"]);
-    assert_eq!((answer.items[1].labels.clone(), answer.items[1].paths.clone()), (vec!["RECENTLY FREQUENT".into()], vec!["recent".into()]));
+    assert_eq!(
+        (answer.items[1].labels.clone(), answer.items[1].paths.clone()),
+        (vec!["RECENTLY FREQUENT".into()], vec!["recent".into()])
+    );
     assert_eq!(world.ask(&owner, RecallRequest { k: 1, ..of("tea") }).await.expect("an answer").items.len(), 1);
 }
 

@@ -66,7 +66,10 @@ async fn a150_a168_c184_forgetting_is_immediate_and_restoring_runs_the_conflict_
     assert!(user.lookup("seat").await.is_empty() && user.list(pb::RecallFilter::default()).await.is_empty());
     assert_eq!(user.get(&a).await.expect("restorable").status(), pb::Status::Deleted);
     let back = user.restore(&[&a]).await;
-    assert_eq!((back.memories[0].status(), user.values("seat").await.as_slice()), (pb::Status::Active, &["aisle".to_owned()][..]));
+    assert_eq!(
+        (back.memories[0].status(), user.values("seat").await.as_slice()),
+        (pb::Status::Active, &["aisle".to_owned()][..])
+    );
 
     user.forget(&[&a], &[]).await;
     world.later(SECOND).await;
@@ -81,7 +84,10 @@ async fn a150_a168_c184_forgetting_is_immediate_and_restoring_runs_the_conflict_
     assert_eq!(all.forgotten.len(), 2, "a key with its history");
     assert!(user.lookup("seat").await.is_empty());
     let entries = user.history_of("seat").await.entries;
-    assert!(entries.iter().any(|e| e.memory_id == a && e.from() == pb::Status::Deleted && e.to() == pb::Status::Active), "{entries:?}");
+    assert!(
+        entries.iter().any(|e| e.memory_id == a && e.from() == pb::Status::Deleted && e.to() == pb::Status::Active),
+        "{entries:?}"
+    );
 }
 
 #[tokio::test]
@@ -126,6 +132,12 @@ async fn a172_the_audit_is_chained_and_holds_no_content() {
         .await
         .expect("an unbroken chain");
     assert_eq!(entries, 2);
-    world.database.write(|db| Ok::<usize, strata_runtime::sqlite::SqliteError>(db.execute("UPDATE audit SET actor = 'x' WHERE seq = 1", [])?)).await.expect("ran");
+    world
+        .database
+        .write(|db| {
+            Ok::<usize, strata_runtime::sqlite::SqliteError>(db.execute("UPDATE audit SET actor = 'x' WHERE seq = 1", [])?)
+        })
+        .await
+        .expect("ran");
     assert!(world.database.read(strata_longterm::metadata::ledger::verify_audit).await.is_err(), "an altered entry shows");
 }

@@ -48,7 +48,11 @@ async fn c036_c037_c043_awkward_ids_stay_apart() {
         world.user(user).remember(says(&format!("I always use gate G-{n}"))).await.expect("stored");
     }
     for (n, user) in users.iter().enumerate() {
-        assert_eq!(contents(&world.user(user).list(pb::RecallFilter::default()).await), [format!("I always use gate G-{n}")], "{user}");
+        assert_eq!(
+            contents(&world.user(user).list(pb::RecallFilter::default()).await),
+            [format!("I always use gate G-{n}")],
+            "{user}"
+        );
     }
     world.user("a:b").tenant("t").remember(says("I always use gate Z-1")).await.expect("stored");
     assert!(world.user("b").tenant("t:a").list(pb::RecallFilter::default()).await.is_empty());
@@ -68,11 +72,16 @@ async fn c041_an_agent_sees_its_own_and_the_users_records() {
 async fn c044_c046_a112_filters_combine_as_and() {
     let world = World::new().await;
     let user = world.user("u1");
-    let metadata: BTreeMap<String, String> =
-        [("model", "provider/name:7b-q6"), ("path", "a\\b"), ("expr", "x=1,y<2")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    user.remember(pb::Statement { metadata: metadata.clone(), tags: vec!["work".into(), "a,b".into()], ..says("I always use gate G-1") })
-        .await
-        .expect("stored");
+    let metadata: BTreeMap<String, String> = [("model", "provider/name:7b-q6"), ("path", "a\\b"), ("expr", "x=1,y<2")]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into();
+    user.remember(pb::Statement {
+        metadata: metadata.clone(),
+        tags: vec!["work".into(), "a,b".into()],
+        ..says("I always use gate G-1")
+    })
+    .await
+    .expect("stored");
     user.remember(of_kind(pb::Kind::Preference, says("I prefer gate G-2"))).await.expect("stored");
     let count = |filter: pb::RecallFilter| {
         let user = user.clone();
@@ -83,7 +92,13 @@ async fn c044_c046_a112_filters_combine_as_and() {
         assert_eq!(count(pair(value.clone())).await, 1, "{value}");
         assert_eq!(count(pair(format!("{value} "))).await, 0, "a near miss of {value}");
     }
-    let both = pb::RecallFilter { metadata, tags: vec!["a,b".into()], kinds: vec![pb::Kind::Fact.into()], session_id: "s1".into(), ..Default::default() };
+    let both = pb::RecallFilter {
+        metadata,
+        tags: vec!["a,b".into()],
+        kinds: vec![pb::Kind::Fact.into()],
+        session_id: "s1".into(),
+        ..Default::default()
+    };
     assert_eq!(count(both.clone()).await, 1);
     assert_eq!(count(pb::RecallFilter { kinds: vec![pb::Kind::Preference.into()], ..both.clone() }).await, 0);
     assert_eq!(count(pb::RecallFilter { tags: vec!["a".into()], ..both.clone() }).await, 0);
@@ -148,7 +163,8 @@ async fn a104_valid_at_answers_what_held_then() {
     let at = |time: Timestamp| {
         let user = user.clone();
         async move {
-            let request = pb::GetHistoryRequest { key: "cost.centre".into(), valid_at: Some(wire_time(time)), ..Default::default() };
+            let request =
+                pb::GetHistoryRequest { key: "cost.centre".into(), valid_at: Some(wire_time(time)), ..Default::default() };
             user.history(request).await.expect("served").memories.iter().map(value_of).collect::<Vec<_>>()
         }
     };
@@ -163,13 +179,20 @@ async fn c131_c139_c140_paging_visits_each_record_once_and_limits_mean_the_same(
     let world = World::new().await;
     let user = world.user("u1");
     for n in 0..23 {
-        user.remember(states(&format!("gate.g{n}"), &format!("G-{n}"), &format!("I always use gate G-{n}"))).await.expect("stored");
+        user.remember(states(&format!("gate.g{n}"), &format!("G-{n}"), &format!("I always use gate G-{n}")))
+            .await
+            .expect("stored");
         user.propose(from(pb::Source::ModelInference, says(&format!("seems to like gate H-{n}")))).await.expect("queued");
     }
     for size in [1, 7, 22, 23, 24, 1_000] {
         let (mut seen, mut token, mut pages) = (BTreeSet::new(), String::new(), 0);
         loop {
-            let request = pb::ListMemoriesRequest { user_id: "u1".into(), page_size: size, page_token: token.clone(), ..Default::default() };
+            let request = pb::ListMemoriesRequest {
+                user_id: "u1".into(),
+                page_size: size,
+                page_token: token.clone(),
+                ..Default::default()
+            };
             let page = user.client().list_memories(request).await.expect("served").into_inner();
             assert!(page.memories.len() <= usize::try_from(size).expect("positive"));
             for memory in page.memories {
@@ -286,7 +309,10 @@ async fn a69_a70_a71_a72_a73_every_field_is_there() {
     assert_eq!(stored.revision, "1");
     world.clock.advance_micros(SECOND);
     let m = user.get(&id(&stored)).await.expect("there");
-    assert_eq!((m.user_id.as_str(), m.kind(), m.key.as_str(), value_of(&m).as_str()), ("u1", pb::Kind::Preference, "travel.seat", "aisle"));
+    assert_eq!(
+        (m.user_id.as_str(), m.kind(), m.key.as_str(), value_of(&m).as_str()),
+        ("u1", pb::Kind::Preference, "travel.seat", "aisle")
+    );
     assert_eq!((m.importance, m.protected, m.topic.as_str(), m.metadata.len(), m.tags.len()), (5, true, "travel", 1, 1));
     assert_eq!((m.quote_verified, m.source_quote.as_str(), m.sensitivity.as_str()), (true, "I want an aisle seat", "NONE"));
     assert_eq!((m.create_time, m.update_time, m.expire_time), (Some(wire_time(START)), Some(wire_time(START)), None));

@@ -91,7 +91,10 @@ impl World {
 
     /// Waits until the index knows everything, so that moving the clock does not make the outbox look old.
     pub async fn settled(&self) {
-        strata_testkit::eventually(std::time::Duration::from_secs(20), async || self.count("SELECT count(*) FROM outbox").await == 0).await;
+        strata_testkit::eventually(std::time::Duration::from_secs(20), async || {
+            self.count("SELECT count(*) FROM outbox").await == 0
+        })
+        .await;
     }
 
     /// Moves the clock once the index knows everything.
@@ -267,7 +270,8 @@ impl Caller {
     }
 
     pub async fn get(&self, memory_id: &str) -> Result<pb::Memory, Fault> {
-        let request = pb::GetMemoryRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), memory_id: memory_id.into() };
+        let request =
+            pb::GetMemoryRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), memory_id: memory_id.into() };
         let answer = self.client().get_memory(request).await.map_err(|status| error::fault(&status))?;
         Ok(answer.into_inner().memory.expect("a record"))
     }

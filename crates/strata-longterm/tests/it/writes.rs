@@ -26,7 +26,9 @@ async fn c001_a95_a97_a98_a106_reversal_leaves_exactly_the_new_value_active() {
     assert_eq!(old.superseded_by, new.memory_id);
     assert_eq!(new.supersedes, old.memory_id);
     assert!(old.superseded_at.is_some() && old.reason.starts_with("K1"));
-    let Some(pb::source_ref::Kind::Turn(turn)) = new.evidence[0].source_ref.as_ref().and_then(|r| r.kind.clone()) else { panic!() };
+    let Some(pb::source_ref::Kind::Turn(turn)) = new.evidence[0].source_ref.as_ref().and_then(|r| r.kind.clone()) else {
+        panic!()
+    };
     assert_eq!(turn.session_id, "s1", "the evidence names the session that caused it");
 }
 
@@ -46,7 +48,8 @@ async fn c003_c004_c010_c012_a103_a104_a_correction_retires_the_original_in_ever
     let chain = user.history(pb::GetHistoryRequest { memory_id: a.clone(), ..Default::default() }).await.expect("served");
     let ids: Vec<&str> = chain.memories.iter().map(|m| m.memory_id.as_str()).collect();
     assert_eq!(ids, [a.as_str(), b.as_str()]);
-    let moves: Vec<_> = chain.entries.iter().map(|e| (e.memory_id == a, e.from(), e.to(), e.path.as_str(), e.actor.as_str())).collect();
+    let moves: Vec<_> =
+        chain.entries.iter().map(|e| (e.memory_id == a, e.from(), e.to(), e.path.as_str(), e.actor.as_str())).collect();
     assert!(moves.contains(&(true, pb::Status::Unspecified, pb::Status::Active, "Remember", "key:test")), "{moves:?}");
     assert!(moves.contains(&(true, pb::Status::Active, pb::Status::Superseded, "Remember", "key:test")), "{moves:?}");
 }
@@ -57,7 +60,9 @@ async fn c005_a96_another_slot_of_the_same_person_is_untouched() {
     let user = world.user("u1");
     let post = states("person.lin.job_title", "procurement lead", "Lin is procurement lead at Bolun Ltd");
     let post = id(&user.remember(post).await.expect("stored"));
-    user.remember(states("person.lin.admin_of", "source control", "Lin is admin of source control at Bolun Ltd")).await.expect("stored");
+    user.remember(states("person.lin.admin_of", "source control", "Lin is admin of source control at Bolun Ltd"))
+        .await
+        .expect("stored");
     let post = user.get(&post).await.expect("there");
     assert_eq!((post.status(), post.superseded_by.as_str()), (pb::Status::Active, ""));
     assert_eq!(user.values("person.lin.admin_of").await, ["source control"]);
@@ -94,7 +99,10 @@ async fn c009_a_value_update_keeps_fields_it_did_not_mention() {
         ..states("hobby", "choir practice on Sundays", "I have choir practice on Sundays")
     };
     let old = id(&user.remember(first).await.expect("stored"));
-    let new = user.remember(states("hobby", "choir practice on Thursdays", "I have choir practice on Thursdays")).await.expect("stored");
+    let new = user
+        .remember(states("hobby", "choir practice on Thursdays", "I have choir practice on Thursdays"))
+        .await
+        .expect("stored");
     let new = new.memory.expect("record");
     assert_eq!((new.importance, new.topic.as_str(), new.tags.as_slice()), (4, "leisure", &["choir".to_owned()][..]));
     assert_eq!(new.metadata.len(), 2);
@@ -147,7 +155,9 @@ async fn a101_two_inferences_are_disputed() {
     let world = World::new().await;
     let user = world.user("u1");
     for value in ["tabs", "spaces"] {
-        user.propose(from(pb::Source::ModelInference, states("code.indent", value, &format!("indents with {value}")))).await.expect("queued");
+        user.propose(from(pb::Source::ModelInference, states("code.indent", value, &format!("indents with {value}"))))
+            .await
+            .expect("queued");
     }
     let candidates = user.candidates(true).await;
     let states: Vec<_> = candidates.iter().map(|c| c.memory.as_ref().expect("record").status()).collect();
@@ -170,7 +180,8 @@ async fn a77_a_record_system_owns_what_it_writes_and_talk_is_queued() {
     assert_eq!(user.get(&said).await.expect("there").status(), pb::Status::Superseded);
     let due = user.candidates(true).await;
     assert_eq!((due.len(), due[0].conflicts_with.as_str()), (1, id(&synced).as_str()), "the difference is queued");
-    let talk = user.remember(from(pb::Source::UserCorrection, states("badge.colour", "green", "no, my badge colour is green"))).await;
+    let talk =
+        user.remember(from(pb::Source::UserCorrection, states("badge.colour", "green", "no, my badge colour is green"))).await;
     assert_eq!(talk.expect("queued").outcome(), pb::Outcome::Candidate);
     assert_eq!(user.values("badge.colour").await, ["blue"]);
 }
@@ -197,7 +208,8 @@ async fn k10_a_passing_wish_overlays_the_stable_value_until_it_ends() {
     let world = World::new().await;
     let user = world.user("u1");
     user.remember(states("diet.spicy", "no", "I do not eat spicy food")).await.expect("stored");
-    let wish = user.remember(of_kind(pb::Kind::Preference, states("diet.spicy", "yes", "just this once I want spicy food"))).await;
+    let wish =
+        user.remember(of_kind(pb::Kind::Preference, states("diet.spicy", "yes", "just this once I want spicy food"))).await;
     let wish = wish.expect("stored");
     assert_eq!(wish.memory.as_ref().expect("record").tier(), pb::Tier::Temporary, "{wish:?}");
     let items = user.lookup("diet.spicy").await;
@@ -213,7 +225,10 @@ async fn c047_fifty_identical_writes_at_once_give_one_record() {
     let user = world.user("u1");
     let writes = (1..=50).map(|seq| {
         let user = user.clone();
-        async move { user.remember(pb::Statement { source_ref: Some(turn("s1", seq)), ..states("seat", "aisle", "I want an aisle seat") }).await }
+        async move {
+            user.remember(pb::Statement { source_ref: Some(turn("s1", seq)), ..states("seat", "aisle", "I want an aisle seat") })
+                .await
+        }
     });
     let results: Vec<pb::WriteResult> = join_all(writes).await.into_iter().map(|r| r.expect("no error")).collect();
     assert!(results.iter().all(|r| id(r) == id(&results[0])));
@@ -320,7 +335,8 @@ async fn c063_order_depends_on_neither_id_nor_clock() {
             world.clock.step_back(std::time::Duration::from_secs(3_600));
         }
         // Without a turn time of its own: what counts is the order of arrival.
-        let statement = from(pb::Source::UserConfirmation, states("build.number", &format!("b{n}"), &format!("the build number is b{n}")));
+        let statement =
+            from(pb::Source::UserConfirmation, states("build.number", &format!("b{n}"), &format!("the build number is b{n}")));
         let confirmation = pb::SourceRef { kind: Some(pb::source_ref::Kind::Confirmation(format!("c{n}"))) };
         user.remember(pb::Statement { source_ref: Some(confirmation), ..statement }).await.expect("stored");
     }
@@ -334,7 +350,10 @@ async fn c063_order_depends_on_neither_id_nor_clock() {
 async fn c089_c079_identifiers_amounts_and_odd_characters_are_exact() {
     let world = World::new().await;
     let user = world.user("u1");
-    for (n, number) in ["9007199254740993", "18446744073709551615", "00123", "0.10", "118.50", "-0", "12345678901234567890.12"].iter().enumerate() {
+    for (n, number) in ["9007199254740993", "18446744073709551615", "00123", "0.10", "118.50", "-0", "12345678901234567890.12"]
+        .iter()
+        .enumerate()
+    {
         let statement = pb::Statement {
             value: Some(wire_value(&Value::Number((*number).to_owned()))),
             ..states(&format!("ledger.n{n}"), "", &format!("ledger line {n} is {number}"))
@@ -352,7 +371,10 @@ async fn c089_c079_identifiers_amounts_and_odd_characters_are_exact() {
 async fn c096_a147_expiry_is_checked_on_read_on_every_path() {
     let world = World::new().await;
     let user = world.user("u1");
-    let code = pb::Statement { expire_time: Some(wire_time(START.plus(SECOND))), ..states("door.colour", "heron", "the door colour is heron") };
+    let code = pb::Statement {
+        expire_time: Some(wire_time(START.plus(SECOND))),
+        ..states("door.colour", "heron", "the door colour is heron")
+    };
     let a = id(&user.remember(code.clone()).await.expect("stored"));
     assert_eq!(user.values("door.colour").await, ["heron"]);
     world.later(2 * SECOND).await;

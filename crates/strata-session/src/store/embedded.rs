@@ -2,8 +2,9 @@
 //! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
 
 use super::{
-    Append, Appended, Commit, Committed, Ended, Head, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS,
-    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, Picked, read_json, read_turn, reused, with_pins, write_json,
+    Append, Appended, Commit, Committed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead,
+    UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn,
+    reused, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -167,7 +168,9 @@ impl<'c> At<'c> {
         let query = "SELECT body, answer FROM request WHERE user = ?1 AND session = ?2 AND request = ?3";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
         let row = statement
-            .query_row(params![self.user, self.session, request.id_hex()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+            .query_row(params![self.user, self.session, request.id_hex()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            })
             .optional()
             .map_err(sql)?;
         match row {
@@ -186,7 +189,8 @@ impl<'c> At<'c> {
     fn renew(&self, head: &Head, now: Timestamp) -> Result<Timestamp, Fault> {
         let over = now.plus(head.ttl).max(head.expire_time);
         self.execute("UPDATE session SET exp = ?3 WHERE user = ?1 AND id = ?2", params![self.user, self.session, over.0])?;
-        let query = "INSERT INTO tombstone (user, session, over) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET over = excluded.over";
+        let query =
+            "INSERT INTO tombstone (user, session, over) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET over = excluded.over";
         self.execute(query, params![self.user, self.session, over.0])?;
         Ok(over)
     }
@@ -194,14 +198,16 @@ impl<'c> At<'c> {
     fn turn(&self, seq: u32) -> Result<Option<Turn>, Fault> {
         let query = "SELECT turn FROM turn WHERE user = ?1 AND session = ?2 AND seq = ?3";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
-        let json: Option<String> = statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
+        let json: Option<String> =
+            statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
         json.map(|json| read_turn(&json, seq)).transpose()
     }
 
     fn verdict(&self, seq: u32) -> Result<Option<Verdict>, Fault> {
         let query = "SELECT verdict FROM verdict WHERE user = ?1 AND session = ?2 AND seq = ?3";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
-        let json: Option<String> = statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
+        let json: Option<String> =
+            statement.query_row(params![self.user, self.session, seq], |row| row.get(0)).optional().map_err(sql)?;
         json.map(|json| read_json(&json)).transpose()
     }
 
@@ -297,12 +303,17 @@ impl<'c> At<'c> {
         let query = "INSERT INTO session (user, id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, anchors)
                      VALUES (?1, ?2, ?3, ?4, 0, 0, 0, ?5, ?6, ?7, ?4, ?8, 0, 0, 0, 0, '[]')";
         let over = append.now.plus(append.ttl);
-        self.execute(query, params![self.user, self.session, agent, append.now.0, shape, append.shape.is_some(), append.ttl, over.0])?;
+        self.execute(
+            query,
+            params![self.user, self.session, agent, append.now.0, shape, append.shape.is_some(), append.ttl, over.0],
+        )?;
         self.head(append.now)?.ok_or_else(damaged)
     }
 
     fn commit(&self, commit: &Commit) -> Result<Committed, Fault> {
-        let Some(head) = self.head(commit.now)?.filter(|h| h.incarnation == commit.incarnation) else { return Ok(Committed::Gone) };
+        let Some(head) = self.head(commit.now)?.filter(|h| h.incarnation == commit.incarnation) else {
+            return Ok(Committed::Gone);
+        };
         if head.version != commit.version {
             return Ok(Committed::Raced);
         }
@@ -314,7 +325,10 @@ impl<'c> At<'c> {
             self.execute(query, params![self.user, self.session, shape.name()])?;
         }
         for from in &commit.removed {
-            self.execute("DELETE FROM summary WHERE user = ?1 AND session = ?2 AND first = ?3", params![self.user, self.session, from])?;
+            self.execute(
+                "DELETE FROM summary WHERE user = ?1 AND session = ?2 AND first = ?3",
+                params![self.user, self.session, from],
+            )?;
         }
         for summary in &commit.added {
             let query = "INSERT OR REPLACE INTO summary (user, session, first, summary) VALUES (?1, ?2, ?3, ?4)";
@@ -325,16 +339,24 @@ impl<'c> At<'c> {
             self.execute(query, params![self.user, self.session, verdict.seq, write_json(verdict)?])?;
         }
         if let Some((request, answer)) = &commit.request {
-            let query = "INSERT OR REPLACE INTO compress_request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let query =
+                "INSERT OR REPLACE INTO compress_request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
             self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
-            let query = "DELETE FROM compress_request WHERE user = ?1 AND session = ?2 AND number <= (SELECT number FROM compress_request
+            let query =
+                "DELETE FROM compress_request WHERE user = ?1 AND session = ?2 AND number <= (SELECT number FROM compress_request
                          WHERE user = ?1 AND session = ?2 ORDER BY number DESC LIMIT 1 OFFSET ?3)";
             self.execute(query, params![self.user, self.session, limits::COMPRESS_REQUESTS])?;
         }
         Ok(Committed::Yes)
     }
 
-    fn end(&self, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>, session: &SessionId) -> Result<Ended, Fault> {
+    fn end(
+        &self,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        request: Option<RequestKey>,
+        session: &SessionId,
+    ) -> Result<Ended, Fault> {
         let live = self.head(now)?;
         let grave = self.grave(now)?;
         if live.is_none() {
@@ -410,7 +432,8 @@ impl<'c> At<'c> {
         let last = turns.last().map_or(0, |t| t.seq);
         let query = "SELECT verdict FROM verdict WHERE user = ?1 AND session = ?2 AND seq BETWEEN ?3 AND ?4 ORDER BY seq";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
-        let rows = statement.query_map(params![self.user, self.session, from, last], |row| row.get::<_, String>(0)).map_err(sql)?;
+        let rows =
+            statement.query_map(params![self.user, self.session, from, last], |row| row.get::<_, String>(0)).map_err(sql)?;
         let verdicts = rows.map(|json| read_json::<Verdict>(&json.map_err(sql)?)).collect::<Result<_, _>>()?;
         Ok(TurnsRead { head, turns, verdicts })
     }
@@ -488,7 +511,8 @@ impl SessionStore for EmbeddedSessions {
         let user = user.as_str().to_owned();
         self.database
             .read(move |db| {
-                let query = format!("SELECT {HEAD} FROM session WHERE user = ?1 AND exp > ?2 ORDER BY exp DESC, id DESC LIMIT ?3");
+                let query =
+                    format!("SELECT {HEAD} FROM session WHERE user = ?1 AND exp > ?2 ORDER BY exp DESC, id DESC LIMIT ?3");
                 let mut statement = db.prepare_cached(&query).map_err(sql)?;
                 let rows = statement.query_map(params![user, now.0, limits::SESSIONS_PER_USER], raw_head).map_err(sql)?;
                 rows.map(|raw| raw.map_err(sql).and_then(RawHead::into_head)).collect()
@@ -511,7 +535,9 @@ impl SessionStore for EmbeddedSessions {
                 let query = "SELECT body, answer FROM compress_request WHERE user = ?1 AND session = ?2 AND request = ?3";
                 let mut statement = db.prepare_cached(query).map_err(sql)?;
                 let row = statement
-                    .query_row(params![at.user, at.session, request.id_hex()], |row| Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?)))
+                    .query_row(params![at.user, at.session, request.id_hex()], |row| {
+                        Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+                    })
                     .optional()
                     .map_err(sql)?;
                 match row {
@@ -522,7 +548,13 @@ impl SessionStore for EmbeddedSessions {
             .await
     }
 
-    async fn end(&self, key: &SessionKey, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>) -> Result<Ended, Fault> {
+    async fn end(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        request: Option<RequestKey>,
+    ) -> Result<Ended, Fault> {
         let (key, agent) = (key.clone(), agent.cloned());
         self.database.write(move |db| At::new(db, &key).end(agent.as_ref(), now, request, key.session())).await
     }
@@ -532,7 +564,8 @@ impl SessionStore for EmbeddedSessions {
             .write(move |db| {
                 let doomed = |query: &str, until: i64| -> Result<Vec<(String, String)>, Fault> {
                     let mut statement = db.prepare_cached(query).map_err(sql)?;
-                    let rows = statement.query_map(params![until, SWEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql)?;
+                    let rows =
+                        statement.query_map(params![until, SWEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql)?;
                     rows.collect::<Result<_, _>>().map_err(sql)
                 };
                 let sessions = doomed("SELECT user, id FROM session WHERE exp <= ?1 LIMIT ?2", now.0)?;

@@ -128,8 +128,11 @@ pub fn reused() -> Fault {
 /// The refusal of a write to a session that ended or expired within the tombstone's time (rule S12).
 #[must_use]
 pub fn ended(session: &SessionId) -> Fault {
-    Fault::new(Reason::SessionEnded, "the session has ended; its id is free again 24 h after its end")
-        .rule("S12", session.as_str(), "a session that ended or expired takes no writes")
+    Fault::new(Reason::SessionEnded, "the session has ended; its id is free again 24 h after its end").rule(
+        "S12",
+        session.as_str(),
+        "a session that ended or expired takes no writes",
+    )
 }
 
 /// A session that is not there, or is another agent's.
@@ -433,7 +436,13 @@ pub trait SessionStore: Send + Sync + Debug {
     /// # Errors
     /// `NOT_FOUND` when there is neither session nor tombstone, `OWNER_MISMATCH`, `REQUEST_ID_REUSED`,
     /// `STORE_UNAVAILABLE`.
-    async fn end(&self, key: &SessionKey, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>) -> Result<Ended, Fault>;
+    async fn end(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        request: Option<RequestKey>,
+    ) -> Result<Ended, Fault>;
 
     /// Removes a bounded number of expired sessions and tombstones; answers whether there may be more. Nothing to do where
     /// keys expire by themselves.

@@ -18,8 +18,9 @@
 //! C122). Steps that only remove start with a removal, which a full server always takes.
 
 use super::{
-    Append, Appended, Commit, Committed, Ended, Head, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS,
-    WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, Picked, read_json, read_turn, reused, with_pins, write_json,
+    Append, Appended, Commit, Committed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead,
+    UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn,
+    reused, with_pins, write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
@@ -628,7 +629,13 @@ impl SessionStore for RedisSessions {
         }
     }
 
-    async fn end(&self, key: &SessionKey, agent: Option<&AgentId>, now: Timestamp, request: Option<RequestKey>) -> Result<Ended, Fault> {
+    async fn end(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        request: Option<RequestKey>,
+    ) -> Result<Ended, Fault> {
         let (id, body) = request.map_or_else(Default::default, |r| (r.id_hex(), r.body_hex()));
         let args = [now.0.to_string(), TOMBSTONE.to_string(), agent.map_or("", AgentId::as_str).to_owned(), id, body];
         let answer: Value = self.pool.script(&SCRIPTS.end, &keys(key), &args[..]).await?;

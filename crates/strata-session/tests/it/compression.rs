@@ -30,7 +30,13 @@ fn is(answer: &pb::CompressSessionResponse, seq: u32, rule_id: &str, outcome: &s
 async fn a32_high_risk_operations_stay_verbatim_after_three_summaries() {
     for bed in Bed::both().await {
         let me = bed.me();
-        let talk = vec![user("Please transfer $500 to account 88."), assistant("把测试库删除了。"), user("ok"), user("thanks"), user("bye")];
+        let talk = vec![
+            user("Please transfer $500 to account 88."),
+            assistant("把测试库删除了。"),
+            user("ok"),
+            user("thanks"),
+            user("bye"),
+        ];
         let first = compressed(&me, "s", talk, 1).await;
         is(&first, 1, "S2a", "VERBATIM");
         is(&first, 2, "S2a", "VERBATIM");
@@ -43,7 +49,9 @@ async fn a32_high_risk_operations_stay_verbatim_after_three_summaries() {
         let shown: Vec<&str> = window.anchors.iter().map(|t| t.text.as_str()).collect();
         assert_eq!(shown, ["Please transfer $500 to account 88.", "把测试库删除了。"]);
         // Its reversal is one too, and marks what it takes back.
-        me.append("s", vec![user("Undo that transfer of $500 to account 88, scratch that."), user("ok")]).await.expect("appended");
+        me.append("s", vec![user("Undo that transfer of $500 to account 88, scratch that."), user("ok")])
+            .await
+            .expect("appended");
         let after = me.compress("s", 1).await.expect("compressed");
         let reversal = after.verdicts.iter().find(|v| v.seq == 24).expect("judged").finding.clone().expect("finding");
         assert_eq!(reversal.rule, "S2a");
@@ -78,7 +86,13 @@ async fn a30_a31_what_was_taken_back_or_overturned_is_dropped_whole() {
         assert_eq!(me.turns("en", 5, 5).await.expect("turn")[0].retracted_by, 6);
         assert_eq!(me.turns("en", 1, 1).await.expect("turn")[0].text, "Book a table for 7 people at Luigi.", "still readable");
 
-        let chinese = vec![user("帮我订7个人的包间，在海底捞。"), user("算了，海底捞的包间不订了。"), user("预算是200元。"), user("预算是300元，不是200元。"), user("好的")];
+        let chinese = vec![
+            user("帮我订7个人的包间，在海底捞。"),
+            user("算了，海底捞的包间不订了。"),
+            user("预算是200元。"),
+            user("预算是300元，不是200元。"),
+            user("好的"),
+        ];
         let answer = compressed(&me, "zh", chinese, 1).await;
         is(&answer, 1, "S2b", "DROPPED");
         is(&answer, 3, "S2b", "DROPPED");
@@ -103,10 +117,17 @@ async fn a27_promises_are_anchored_until_fulfilled_or_withdrawn() {
         }
         assert!(text(&first).contains("sales report on Friday") && text(&first).contains("INV-9"));
         assert_eq!(first.anchors.iter().map(|a| a.seq).collect::<Vec<_>>(), [1, 2, 3]);
-        me.append("s", vec![assistant("Here is the sales report."), assistant("发票INV-9已经发给你了。"), user("ok"), user("ok")]).await.expect("appended");
+        me.append(
+            "s",
+            vec![assistant("Here is the sales report."), assistant("发票INV-9已经发给你了。"), user("ok"), user("ok")],
+        )
+        .await
+        .expect("appended");
         let second = me.compress("s", 1).await.expect("compressed");
         assert_eq!(second.anchors.iter().map(|a| a.seq).collect::<Vec<_>>(), [3], "fulfilled ones are released");
-        me.append("s", vec![user("No need to renew the parking permit any more."), user("ok"), user("ok")]).await.expect("appended");
+        me.append("s", vec![user("No need to renew the parking permit any more."), user("ok"), user("ok")])
+            .await
+            .expect("appended");
         let third = me.compress("s", 1).await.expect("compressed");
         assert_eq!(third.anchors, []);
     }
@@ -116,7 +137,13 @@ async fn a27_promises_are_anchored_until_fulfilled_or_withdrawn() {
 async fn a28_constraints_are_summarised_and_anchored() {
     for bed in Bed::both().await {
         let me = bed.me();
-        let talk = vec![user("It must not cost more than $50."), user("不要在晚上10点以后给我打电话。"), assistant("You must be kidding."), user("ok"), user("bye")];
+        let talk = vec![
+            user("It must not cost more than $50."),
+            user("不要在晚上10点以后给我打电话。"),
+            assistant("You must be kidding."),
+            user("ok"),
+            user("bye"),
+        ];
         let answer = compressed(&me, "s", talk, 1).await;
         is(&answer, 1, "S2e", "ANCHORED");
         is(&answer, 2, "S2e", "ANCHORED");
@@ -152,7 +179,16 @@ async fn a29_a_successful_tool_call_becomes_one_sentence_with_its_turns() {
 async fn a33_a38_small_talk_alone_gives_an_empty_summary() {
     for bed in Bed::both().await {
         let me = bed.me();
-        let talk = vec![user("Hi there!"), assistant("Hello!"), user("你好！"), assistant("How are you?"), user("ok, thanks!"), user("👍"), user("好的，谢谢"), user("bye")];
+        let talk = vec![
+            user("Hi there!"),
+            assistant("Hello!"),
+            user("你好！"),
+            assistant("How are you?"),
+            user("ok, thanks!"),
+            user("👍"),
+            user("好的，谢谢"),
+            user("bye"),
+        ];
         let answer = compressed(&me, "s", talk, 1).await;
         assert_eq!(answer.summary, None);
         assert_eq!(answer.verdicts.len(), 7, "covered is stated");
@@ -164,7 +200,13 @@ async fn a33_a38_small_talk_alone_gives_an_empty_summary() {
         // Nothing to compress at all (rule S8).
         let nothing = me.compress("s", 1).await.expect("nothing");
         assert!(nothing.summary.is_none() && nothing.verdicts.is_empty());
-        let all_protected = compressed(&me, "p", vec![crate::harness::pinned("Hi there!"), crate::harness::pinned("Delete file 7."), user("ok")], 1).await;
+        let all_protected = compressed(
+            &me,
+            "p",
+            vec![crate::harness::pinned("Hi there!"), crate::harness::pinned("Delete file 7."), user("ok")],
+            1,
+        )
+        .await;
         assert_eq!(all_protected.anchors.len(), 2);
         assert!(text(&all_protected).is_empty());
     }
@@ -175,7 +217,12 @@ async fn a34_a36_a37_values_stand_letter_for_letter_and_references_resolve() {
     for bed in Bed::both_with(|s| (s.session.compress_every, s.session.compress_tokens) = (1000, 100_000), None).await {
         let me = bed.me();
         let mut talk: Vec<_> = (0..40)
-            .map(|n| user(&format!("Invoice INV-47{n:02} over ${n}.50 is due on 2026-03-{:02} at 14:{n:02}, see https://pay.example.com/{n}.", n % 28 + 1)))
+            .map(|n| {
+                user(&format!(
+                    "Invoice INV-47{n:02} over ${n}.50 is due on 2026-03-{:02} at 14:{n:02}, see https://pay.example.com/{n}.",
+                    n % 28 + 1
+                ))
+            })
             .collect();
         talk.push(user("ok"));
         let answer = compressed(&me, "s", talk, 1).await;
@@ -192,7 +239,8 @@ async fn a34_a36_a37_values_stand_letter_for_letter_and_references_resolve() {
             for value in [format!("INV-47{n:02}"), format!("${n}.50"), format!("https://pay.example.com/{n}")] {
                 assert!(
                     summary.values.iter().any(|v| v.value == value) || summary.sentences.iter().any(|s| s.text.contains(&value)),
-                    "{value} of {}", turn.text
+                    "{value} of {}",
+                    turn.text
                 );
             }
         }
@@ -206,7 +254,13 @@ async fn a34_a36_a37_values_stand_letter_for_letter_and_references_resolve() {
 async fn a41_c112_certainty_words_do_not_get_stronger() {
     for bed in Bed::both().await {
         let me = bed.me();
-        let said = ["It may be the same trip to Oslo.", "The user mentioned interface X-7.", "Not sure, perhaps Tuesday.", "会议可能在周三。", "I'm not sure. The code is K-12."];
+        let said = [
+            "It may be the same trip to Oslo.",
+            "The user mentioned interface X-7.",
+            "Not sure, perhaps Tuesday.",
+            "会议可能在周三。",
+            "I'm not sure. The code is K-12.",
+        ];
         let mut all = Vec::new();
         for _ in 0..3 {
             let talk = said.iter().map(|t| user(t)).chain([user("ok"), user("ok")]).collect();
@@ -318,12 +372,37 @@ async fn c073_a_summary_keeps_the_time_of_what_it_covers() {
 async fn a26_the_shape_is_inferred_by_rule_or_declared_and_the_rule_is_shown() {
     for bed in Bed::both().await {
         let me = bed.me();
-        me.append("task", vec![user("Please fix the login bug"), call("t", "reading"), result("t", "file read"), assistant("I'll fix it")]).await.expect("appended");
-        me.append("explore", vec![user("What is the difference between plan A and plan B?"), assistant("Plan A costs $5"), user("哪个方案更便宜？"), assistant("A")]).await.expect("appended");
+        me.append(
+            "task",
+            vec![user("Please fix the login bug"), call("t", "reading"), result("t", "file read"), assistant("I'll fix it")],
+        )
+        .await
+        .expect("appended");
+        me.append(
+            "explore",
+            vec![
+                user("What is the difference between plan A and plan B?"),
+                assistant("Plan A costs $5"),
+                user("哪个方案更便宜？"),
+                assistant("A"),
+            ],
+        )
+        .await
+        .expect("appended");
         me.append("chat", vec![user("Hi!"), assistant("Hello!"), user("哈哈哈"), assistant("Nice!")]).await.expect("appended");
-        let declared = pb::AppendTurnsRequest { session_id: "declared".into(), turns: vec![user("Hi!")], shape: pb::Shape::Task.into(), ..Default::default() };
+        let declared = pb::AppendTurnsRequest {
+            session_id: "declared".into(),
+            turns: vec![user("Hi!")],
+            shape: pb::Shape::Task.into(),
+            ..Default::default()
+        };
         me.append_turns(declared).await.expect("appended");
-        for (session, shape) in [("task", pb::Shape::Task), ("explore", pb::Shape::Exploratory), ("chat", pb::Shape::Chat), ("declared", pb::Shape::Task)] {
+        for (session, shape) in [
+            ("task", pb::Shape::Task),
+            ("explore", pb::Shape::Exploratory),
+            ("chat", pb::Shape::Chat),
+            ("declared", pb::Shape::Task),
+        ] {
             let answer = me.session(session).await.expect(session);
             assert_eq!(answer.shape(), shape, "{session}");
             let rule = answer.shape_rule.expect("a rule");
@@ -344,7 +423,11 @@ async fn a_chat_slides_a_window_and_summarises_only_what_must_survive() {
         let window = me.window("s", 10, 0).await.expect("window");
         assert_eq!(sentences(&window.summaries), ["Never call me before 9:00."]);
         assert_eq!(window.anchors.iter().map(|t| t.seq).collect::<Vec<_>>(), [2]);
-        assert_eq!(crate::harness::seqs(&window.turns), (14..=22).collect::<Vec<_>>(), "older turns slide back in with a larger window");
+        assert_eq!(
+            crate::harness::seqs(&window.turns),
+            (14..=22).collect::<Vec<_>>(),
+            "older turns slide back in with a larger window"
+        );
     }
 }
 
@@ -353,7 +436,8 @@ async fn compress_session_is_idempotent_by_request_id() {
     for bed in Bed::both().await {
         let me = bed.me();
         me.append("s", (0..15).map(|n| user(&format!("Ticket T-{n} is open."))).collect()).await.expect("appended");
-        let body = pb::CompressSessionRequest { session_id: "s".into(), keep_turns: 5, request_id: request_id(), ..Default::default() };
+        let body =
+            pb::CompressSessionRequest { session_id: "s".into(), keep_turns: 5, request_id: request_id(), ..Default::default() };
         let first = me.compress_session(body.clone()).await.expect("first");
         me.append("s", (0..15).map(|n| user(&format!("Ticket U-{n} is open."))).collect()).await.expect("appended");
         assert_eq!(me.compress_session(body.clone()).await.expect("same"), first);

@@ -17,10 +17,16 @@ async fn c091_a22_every_key_has_a_ttl_and_the_end_leaves_a_content_free_tombston
     let me = bed.me();
     me.append("s", vec![pinned("ZEBRA-17 is pinned"), user("Never write to ZEBRA-17.")]).await.expect("appended");
     for n in 0..30 {
-        let body = pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user(&format!("ZEBRA-17 turn {n}"))], request_id: request_id(), ..Default::default() };
+        let body = pb::AppendTurnsRequest {
+            session_id: "s".into(),
+            turns: vec![user(&format!("ZEBRA-17 turn {n}"))],
+            request_id: request_id(),
+            ..Default::default()
+        };
         me.append_turns(body).await.expect("appended");
     }
-    let body = pb::CompressSessionRequest { session_id: "s".into(), keep_turns: 2, request_id: request_id(), ..Default::default() };
+    let body =
+        pb::CompressSessionRequest { session_id: "s".into(), keep_turns: 2, request_id: request_id(), ..Default::default() };
     me.compress_session(body).await.expect("compressed");
     me.window("s", 0, 0).await.expect("window");
     me.search("ZEBRA-17", 5).await.expect("search");
@@ -30,7 +36,8 @@ async fn c091_a22_every_key_has_a_ttl_and_the_end_leaves_a_content_free_tombston
         let ttl = key.ttl.unwrap_or_else(|| panic!("{} has no TTL", key.key));
         assert!(ttl <= Duration::from_secs(48 * 3600) && ttl > Duration::from_secs(23 * 3600), "{key:?}");
     }
-    let tags: BTreeSet<&str> = found.iter().filter_map(|k| k.key.split_once('{')?.1.split_once('}')).map(|(tag, _)| tag).collect();
+    let tags: BTreeSet<&str> =
+        found.iter().filter_map(|k| k.key.split_once('{')?.1.split_once('}')).map(|(tag, _)| tag).collect();
     assert_eq!(tags.len(), 1, "one hash tag: {tags:?}");
     me.end("s").await.expect("ended");
     let left = server.all_keys_with_ttl();
@@ -46,7 +53,13 @@ async fn c091_after_expiry_nothing_but_the_tombstone_remains_without_any_code() 
     let bed = Bed::redis(&server.url()).await;
     let me = bed.me();
     let ttl = Some(prost_types::Duration { seconds: 1, nanos: 0 });
-    let body = pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user("gone soon"); 30], ttl, request_id: request_id(), ..Default::default() };
+    let body = pb::AppendTurnsRequest {
+        session_id: "s".into(),
+        turns: vec![user("gone soon"); 30],
+        ttl,
+        request_id: request_id(),
+        ..Default::default()
+    };
     let first = me.append_turns(body.clone()).await.expect("appended");
     eventually(SOON, || async { server.all_keys_with_ttl().len() == 1 }).await;
     bed.clock.advance(Duration::from_secs(2));
@@ -88,7 +101,12 @@ async fn c122_a_full_redis_refuses_appends_whole_and_still_reads_and_ends() {
     me.window("s", 0, 0).await.expect("window");
     server.set_maxmemory(1);
     for session in ["s", "new"] {
-        let body = pb::AppendTurnsRequest { session_id: session.into(), turns: vec![user("x"); 3], request_id: request_id(), ..Default::default() };
+        let body = pb::AppendTurnsRequest {
+            session_id: session.into(),
+            turns: vec![user("x"); 3],
+            request_id: request_id(),
+            ..Default::default()
+        };
         assert_eq!(me.append_turns(body).await.expect_err("full").reason, Reason::StoreFull, "{session}");
     }
     let window = me.window("s", 0, 0).await.expect("reads go on");
@@ -127,7 +145,12 @@ async fn c118_a_restart_between_two_appends_stores_each_once() {
     let mut server = RedisServer::start();
     let bed = Bed::redis(&server.url()).await;
     let me = bed.me();
-    let body = |n: u32| pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user(&format!("turn {n}"))], request_id: request_id(), ..Default::default() };
+    let body = |n: u32| pb::AppendTurnsRequest {
+        session_id: "s".into(),
+        turns: vec![user(&format!("turn {n}"))],
+        request_id: request_id(),
+        ..Default::default()
+    };
     me.append_turns(body(1)).await.expect("appended");
     server.kill_9();
     let second = body(2);
@@ -147,12 +170,20 @@ async fn c118_an_answer_that_breaks_off_is_safe_to_repeat() {
     let me = bed.me();
     me.append("s", vec![user("turn 0")]).await.expect("appended");
     for n in 1..=5_u32 {
-        let body = pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user(&format!("turn {n}"))], request_id: request_id(), ..Default::default() };
+        let body = pb::AppendTurnsRequest {
+            session_id: "s".into(),
+            turns: vec![user(&format!("turn {n}"))],
+            request_id: request_id(),
+            ..Default::default()
+        };
         proxy.set(Mode::CutAfter(1));
         let _ = me.append_turns(body.clone()).await;
         proxy.set(Mode::Pass);
         eventually(SOON, || async { me.append_turns(body.clone()).await.is_ok() }).await;
     }
     let turns = me.turns("s", 1, 100).await.expect("turns");
-    assert_eq!(turns.iter().map(|t| t.text.clone()).collect::<Vec<_>>(), (0..=5).map(|n| format!("turn {n}")).collect::<Vec<_>>());
+    assert_eq!(
+        turns.iter().map(|t| t.text.clone()).collect::<Vec<_>>(),
+        (0..=5).map(|n| format!("turn {n}")).collect::<Vec<_>>()
+    );
 }

@@ -20,7 +20,13 @@ const GROUPS: [&[&str]; 3] = [&["boat", "ship", "船"], &["doctor", "physician",
 
 impl Synonyms {
     fn new() -> Arc<Self> {
-        let identity = EmbedderIdentity { name: "synonyms".into(), dimensions: 4, min_similarity: 0.5, duplicate_similarity: 0.9, conflict_similarity: 0.8 };
+        let identity = EmbedderIdentity {
+            name: "synonyms".into(),
+            dimensions: 4,
+            min_similarity: 0.5,
+            duplicate_similarity: 0.9,
+            conflict_similarity: 0.8,
+        };
         Arc::new(Self { identity, texts: AtomicUsize::new(0), down: AtomicBool::new(false) })
     }
 }
@@ -54,7 +60,9 @@ fn texts(answer: &pb::SearchTurnsResponse) -> Vec<String> {
 async fn words_alone_find_turns_of_all_live_sessions_and_say_so() {
     for bed in Bed::both().await {
         let me = bed.me();
-        me.append("a", vec![system("You know the harbour."), user("The harbour tour starts at noon."), assistant("Nice.")]).await.expect("appended");
+        me.append("a", vec![system("You know the harbour."), user("The harbour tour starts at noon."), assistant("Nice.")])
+            .await
+            .expect("appended");
         me.append("b", vec![user("我的猫叫米粒，住在杭州。"), user("The invoice INV-4711 is paid.")]).await.expect("appended");
         let found = me.search("when does the harbour tour start?", 5).await.expect("search");
         assert!(found.degraded);
@@ -78,7 +86,12 @@ async fn the_speaker_is_part_of_what_is_searched() {
     for bed in Bed::both().await {
         let me = bed.me();
         let by = |speaker: &str, text: &str| pb::NewTurn { speaker: speaker.into(), ..user(text) };
-        me.append("s", vec![by("Caroline", "I went to the support group."), by("Melanie", "I painted a sunrise."), by("Caroline", "Great.")]).await.expect("appended");
+        me.append(
+            "s",
+            vec![by("Caroline", "I went to the support group."), by("Melanie", "I painted a sunrise."), by("Caroline", "Great.")],
+        )
+        .await
+        .expect("appended");
         let found = me.search("What did Melanie paint?", 3).await.expect("search");
         assert_eq!(texts(&found)[0], "I painted a sunrise.");
     }
@@ -90,7 +103,9 @@ async fn r3_vectors_find_what_words_do_not_and_are_made_in_the_background() {
     for bed in Bed::both_with(|_| {}, Some(embedder.clone())).await {
         let me = bed.me();
         let before = embedder.texts.load(Ordering::Relaxed);
-        me.append("s", vec![user("We rented a ship."), user("My physician is strict."), user("Lunch was late.")]).await.expect("appended");
+        me.append("s", vec![user("We rented a ship."), user("My physician is strict."), user("Lunch was late.")])
+            .await
+            .expect("appended");
         eventually(SOON, || async { embedder.texts.load(Ordering::Relaxed) == before + 3 }).await;
         let body = pb::SearchTurnsRequest { query: "boat".into(), explain: true, ..Default::default() };
         let found = me.search_turns(body.clone()).await.expect("search");

@@ -55,7 +55,12 @@ async fn c063_order_is_by_number_while_the_clock_stands_still_or_steps_back() {
 async fn c058_a_retry_stores_once_and_another_body_is_refused() {
     for bed in Bed::both().await {
         let me = bed.me();
-        let body = pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user("one"), user("two")], request_id: request_id(), ..Default::default() };
+        let body = pb::AppendTurnsRequest {
+            session_id: "s".into(),
+            turns: vec![user("one"), user("two")],
+            request_id: request_id(),
+            ..Default::default()
+        };
         let first = me.append_turns(body.clone()).await.expect("first");
         bed.clock.advance(Duration::from_secs(60));
         let again = tokio::join!(me.append_turns(body.clone()), me.append_turns(body.clone()), me.append_turns(body.clone()));
@@ -117,7 +122,9 @@ async fn c095_a_read_session_stays_alive_and_an_unread_one_expires() {
         me.get_window(quiet).await.expect("alive");
         assert!(bed.role.status().await.serving);
         bed.clock.advance(Duration::from_secs(5));
-        for gone in [me.window("s", 0, 0).await.map(|_| ()), me.session("s").await.map(|_| ()), me.turns("s", 1, 1).await.map(|_| ())] {
+        for gone in
+            [me.window("s", 0, 0).await.map(|_| ()), me.session("s").await.map(|_| ()), me.turns("s", 1, 1).await.map(|_| ())]
+        {
             assert_eq!(gone.expect_err("expired").reason, Reason::NotFound, "{}", bed.store);
         }
         assert_eq!(me.append("s", numbered(1..=1)).await.expect_err("expired").reason, Reason::SessionEnded);
@@ -205,7 +212,9 @@ async fn a25_a39_pinned_turns_survive_every_window_they_fit() {
 async fn s11_anchors_take_at_most_60_percent_and_nothing_exceeds_the_budget() {
     for bed in Bed::both().await {
         let me = bed.me();
-        me.append("s", (0..30).map(|n| pinned(&format!("Pinned note number {n} about the harbour."))).collect()).await.expect("pinned");
+        me.append("s", (0..30).map(|n| pinned(&format!("Pinned note number {n} about the harbour."))).collect())
+            .await
+            .expect("pinned");
         me.append("s", numbered(31..=35)).await.expect("turns");
         for tokens in [1, 20, 60, 100, 200, 400] {
             let window = me.window("s", 0, tokens).await.expect("window");
@@ -250,8 +259,15 @@ async fn c139_c140_limits_mean_the_same_on_every_verb() {
             assert_eq!((window.turns.len(), window.capped), (shown, capped), "{asked}");
         }
         for (asked, shown, capped) in [(0, 50, false), (250, 250, false), (1001, 300, true)] {
-            let list = me.list_turns(pb::ListTurnsRequest { session_id: "s".into(), page_size: asked, ..Default::default() }).await.expect("list");
-            assert_eq!((list.turns.len(), list.capped, list.next_page_token.is_empty()), (shown, capped, shown == 300), "{asked}");
+            let list = me
+                .list_turns(pb::ListTurnsRequest { session_id: "s".into(), page_size: asked, ..Default::default() })
+                .await
+                .expect("list");
+            assert_eq!(
+                (list.turns.len(), list.capped, list.next_page_token.is_empty()),
+                (shown, capped, shown == 300),
+                "{asked}"
+            );
         }
         for (asked, shown, capped) in [(0, 5, false), (1, 1, false), (100, 100, false), (101, 100, true)] {
             let found = me.search("tea", asked).await.expect("search");
@@ -289,7 +305,10 @@ async fn s13_c087_limits_of_a_session_name_field_and_limit_and_store_nothing() {
         let session = me.session("s").await.expect("session");
         assert_eq!((session.last_seq, session.bytes), (256, limits::SESSION_BYTES));
         // What was written can be read back: paged below the size of a message.
-        let page = me.list_turns(pb::ListTurnsRequest { session_id: "s".into(), page_size: 1000, ..Default::default() }).await.expect("page");
+        let page = me
+            .list_turns(pb::ListTurnsRequest { session_id: "s".into(), page_size: 1000, ..Default::default() })
+            .await
+            .expect("page");
         assert!(page.turns.len() < 256 && !page.next_page_token.is_empty());
         assert_eq!(me.turns("s", 1, 256).await.expect_err("too much at once").reason, Reason::LimitReached);
         assert_eq!(me.turns("s", 256, 256).await.expect("one").len(), 1);
@@ -368,7 +387,13 @@ async fn an_agent_sees_its_own_and_the_users_sessions_only() {
 
 #[tokio::test]
 async fn c080_budgets_cut_no_character_and_texts_come_back_letter_for_letter() {
-    let texts = ["👨‍👩‍👧‍👦 🇨🇳🇨🇳 e\u{301}e\u{301}", "预算是５０００元，不要超过。", "مرحبا بالعالم 42", "a\u{200b}b\u{feff}c\u{202e}d\u{2028}e", "日本語の予算 ２０２６年"];
+    let texts = [
+        "👨‍👩‍👧‍👦 🇨🇳🇨🇳 e\u{301}e\u{301}",
+        "预算是５０００元，不要超过。",
+        "مرحبا بالعالم 42",
+        "a\u{200b}b\u{feff}c\u{202e}d\u{2028}e",
+        "日本語の予算 ２０２６年",
+    ];
     for bed in Bed::both().await {
         let me = bed.me();
         for text in texts.iter().cycle().take(40) {
@@ -393,13 +418,22 @@ async fn c131_a_page_token_opens_only_its_own_list() {
         let me = bed.me();
         me.append("s", numbered(1..=10)).await.expect("appended");
         me.append("other", numbered(1..=10)).await.expect("appended");
-        let page = |session: &str, token: &str| pb::ListTurnsRequest { session_id: session.into(), page_size: 4, page_token: token.into(), ..Default::default() };
+        let page = |session: &str, token: &str| pb::ListTurnsRequest {
+            session_id: session.into(),
+            page_size: 4,
+            page_token: token.into(),
+            ..Default::default()
+        };
         let first = me.list_turns(page("s", "")).await.expect("first");
         let token = first.next_page_token;
         assert_eq!(seqs(&me.list_turns(page("s", &token)).await.expect("second").turns), [5, 6, 7, 8]);
         let foreign = bed.caller(&bed.tenant, "u2", "");
         foreign.append("s", numbered(1..=10)).await.expect("appended");
-        for refused in [me.list_turns(page("other", &token)).await, me.list_turns(page("s", "junk")).await, foreign.list_turns(page("s", &token)).await] {
+        for refused in [
+            me.list_turns(page("other", &token)).await,
+            me.list_turns(page("s", "junk")).await,
+            foreign.list_turns(page("s", &token)).await,
+        ] {
             assert_eq!(refused.expect_err("refused").reason, Reason::InvalidPageToken);
         }
         me.end("s").await.expect("ended");
@@ -426,10 +460,20 @@ async fn a_turn_keeps_everything_it_was_given() {
         let appended = me.append("s", vec![new, turn(pb::Role::Tool, "found")]).await.expect("appended");
         let stored = &me.turns("s", 1, 1).await.expect("turns")[0];
         assert_eq!(
-            (stored.role(), stored.text.as_str(), stored.tool_call_id.as_str(), stored.pinned, stored.client_time, stored.speaker.as_str()),
+            (
+                stored.role(),
+                stored.text.as_str(),
+                stored.tool_call_id.as_str(),
+                stored.pinned,
+                stored.client_time,
+                stored.speaker.as_str()
+            ),
             (pb::Role::Assistant, "looking", "call-1", true, client_time, "Mel")
         );
-        assert_eq!((stored.external_id.as_str(), stored.time, stored.tokens, stored.session_id.as_str()), ("D1:3", appended.time, 2, "s"));
+        assert_eq!(
+            (stored.external_id.as_str(), stored.time, stored.tokens, stored.session_id.as_str()),
+            ("D1:3", appended.time, 2, "s")
+        );
     }
 }
 
@@ -462,7 +506,12 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                 let mut acknowledged = Vec::new();
                 for c in 0..CALLS {
                     let turns = (0..5).map(|t| user(&format!("w{n} c{c} t{t} costs ${n}.{c:02}"))).collect();
-                    let body = pb::AppendTurnsRequest { session_id: sessions[n % 2].into(), turns, request_id: request_id(), ..Default::default() };
+                    let body = pb::AppendTurnsRequest {
+                        session_id: sessions[n % 2].into(),
+                        turns,
+                        request_id: request_id(),
+                        ..Default::default()
+                    };
                     let answer = if c % 8 == 0 {
                         // Two copies race; the answer is one.
                         let (a, b) = tokio::join!(persist(&me, &body), persist(&me, &body));
@@ -493,7 +542,10 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                             assert!(window.last_seq >= last && !window.turns.is_empty());
                             let covered = me.session(session).await.expect("session").summaries.last().map_or(0, |s| s.to_seq);
                             // Compressions only move on: what the window showed begins where they stood, or before.
-                            assert!(window.turns[0].seq <= covered + 1 || window.turns.len() >= 900, "no hole between summaries and turns");
+                            assert!(
+                                window.turns[0].seq <= covered + 1 || window.turns.len() >= 900,
+                                "no hole between summaries and turns"
+                            );
                             last = window.last_seq;
                         } else {
                             match me.compress(session, 5).await {
@@ -528,7 +580,9 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
             assert_eq!(total as usize, APPENDERS / 2 * CALLS * 5 + 1);
             let mut stored = BTreeSet::new();
             for from in (1..=total).step_by(1000) {
-                stored.extend(me.turns(session, from, (from + 999).min(total)).await.expect("turns").into_iter().map(|t| (t.seq, t.text)));
+                stored.extend(
+                    me.turns(session, from, (from + 999).min(total)).await.expect("turns").into_iter().map(|t| (t.seq, t.text)),
+                );
             }
             assert_eq!(stored.len(), total as usize, "dense");
             stored.remove(&(1, "start".to_owned()));

@@ -46,8 +46,7 @@ fn walk(
         match one_of(condition)? {
             ConditionOneOf::Filter(inner) => walk(prefix, inner, visit)?,
             ConditionOneOf::Nested(nested) => {
-                let inner =
-                    nested.filter.as_ref().ok_or_else(|| Status::invalid_argument("a nested filter is missing"))?;
+                let inner = nested.filter.as_ref().ok_or_else(|| Status::invalid_argument("a nested filter is missing"))?;
                 walk(&format!("{prefix}{}[].", nested.key), inner, visit)?;
             }
             ConditionOneOf::IsEmpty(c) => visit(&format!("{prefix}{}", c.key), &[])?,
@@ -109,10 +108,7 @@ fn meets(filter: &Filter, point: &Point, fields: &Fields) -> bool {
     filter.must.iter().all(holds)
         && !filter.must_not.iter().any(holds)
         && (filter.should.is_empty() || filter.should.iter().any(holds))
-        && filter
-            .min_should
-            .as_ref()
-            .is_none_or(|min| min.conditions.iter().filter(|c| holds(c)).count() as u64 >= min.min_count)
+        && filter.min_should.as_ref().is_none_or(|min| min.conditions.iter().filter(|c| holds(c)).count() as u64 >= min.min_count)
 }
 
 fn condition_holds(condition: &ConditionOneOf, point: &Point, fields: &Fields) -> bool {

@@ -93,8 +93,7 @@ impl WireDouble {
     /// When the machine has no free port.
     #[must_use]
     pub fn start() -> Self {
-        let double =
-            Self { port: Arc::new(HeldPort::new()), shared: Arc::new(Shared::default()), serving: Mutex::new(None) };
+        let double = Self { port: Arc::new(HeldPort::new()), shared: Arc::new(Shared::default()), serving: Mutex::new(None) };
         double.resume();
         double
     }

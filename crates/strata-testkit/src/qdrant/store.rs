@@ -8,15 +8,14 @@ use qdrant_client::qdrant::with_payload_selector::SelectorOptions as PayloadOpti
 use qdrant_client::qdrant::with_vectors_selector::SelectorOptions as VectorOptions;
 use qdrant_client::qdrant::{
     self, CollectionConfig, CollectionDescription, CollectionExists, CollectionExistsResponse, CollectionInfo,
-    CollectionOperationResponse, CollectionParams, CollectionStatus, CountPoints, CountResponse, CountResult,
-    CreateCollection, CreateFieldIndexCollection, DeleteCollection, DeleteFieldIndexCollection, DenseVector, Distance,
-    Filter, GetCollectionInfoResponse, GetPoints, GetResponse, ListCollectionsResponse, Modifier, NamedVectorsOutput,
-    OptimizerStatus, PayloadSchemaInfo, PayloadSchemaType, PointId, PointStruct, PointsOperationResponse,
-    PointsSelector, QueryBatchPoints, QueryBatchResponse, QueryPoints, QueryResponse, RetrievedPoint, ScoredPoint,
-    ScrollPoints, ScrollResponse, ShardKeySelector, SparseVector, UpdateBatchPoints, UpdateBatchResponse,
-    UpdateCollection, UpdateMode, UpdateResult, UpdateStatus, UpsertPoints, Value, Vector, VectorInput, VectorOutput,
-    Vectors, VectorsOutput, WithPayloadSelector, WithVectorsSelector, point_id, points_update_operation, query,
-    vector_input, vector_output, vectors_config, vectors_output,
+    CollectionOperationResponse, CollectionParams, CollectionStatus, CountPoints, CountResponse, CountResult, CreateCollection,
+    CreateFieldIndexCollection, DeleteCollection, DeleteFieldIndexCollection, DenseVector, Distance, Filter,
+    GetCollectionInfoResponse, GetPoints, GetResponse, ListCollectionsResponse, Modifier, NamedVectorsOutput, OptimizerStatus,
+    PayloadSchemaInfo, PayloadSchemaType, PointId, PointStruct, PointsOperationResponse, PointsSelector, QueryBatchPoints,
+    QueryBatchResponse, QueryPoints, QueryResponse, RetrievedPoint, ScoredPoint, ScrollPoints, ScrollResponse, ShardKeySelector,
+    SparseVector, UpdateBatchPoints, UpdateBatchResponse, UpdateCollection, UpdateMode, UpdateResult, UpdateStatus, UpsertPoints,
+    Value, Vector, VectorInput, VectorOutput, Vectors, VectorsOutput, WithPayloadSelector, WithVectorsSelector, point_id,
+    points_update_operation, query, vector_input, vector_output, vectors_config, vectors_output,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tonic::Status;
@@ -140,10 +139,7 @@ impl Store {
 
     pub fn create(&mut self, r: CreateCollection) -> Answer<CollectionOperationResponse> {
         if self.0.contains_key(&r.collection_name) {
-            return Err(Status::already_exists(format!(
-                "Wrong input: Collection `{}` already exists!",
-                r.collection_name
-            )));
+            return Err(Status::already_exists(format!("Wrong input: Collection `{}` already exists!", r.collection_name)));
         }
         let spaces = spaces(&r)?;
         let params = CollectionParams {
@@ -231,17 +227,16 @@ impl Store {
     pub fn create_index(&mut self, r: CreateFieldIndexCollection) -> Answer<PointsOperationResponse> {
         use qdrant::payload_index_params::IndexParams as P;
         let collection = self.get(&r.collection_name)?;
-        let by_params =
-            r.field_index_params.as_ref().and_then(|p| p.index_params.as_ref()).map(|params| match params {
-                P::KeywordIndexParams(_) => PayloadSchemaType::Keyword,
-                P::IntegerIndexParams(_) => PayloadSchemaType::Integer,
-                P::FloatIndexParams(_) => PayloadSchemaType::Float,
-                P::GeoIndexParams(_) => PayloadSchemaType::Geo,
-                P::TextIndexParams(_) => PayloadSchemaType::Text,
-                P::BoolIndexParams(_) => PayloadSchemaType::Bool,
-                P::DatetimeIndexParams(_) => PayloadSchemaType::Datetime,
-                P::UuidIndexParams(_) => PayloadSchemaType::Uuid,
-            });
+        let by_params = r.field_index_params.as_ref().and_then(|p| p.index_params.as_ref()).map(|params| match params {
+            P::KeywordIndexParams(_) => PayloadSchemaType::Keyword,
+            P::IntegerIndexParams(_) => PayloadSchemaType::Integer,
+            P::FloatIndexParams(_) => PayloadSchemaType::Float,
+            P::GeoIndexParams(_) => PayloadSchemaType::Geo,
+            P::TextIndexParams(_) => PayloadSchemaType::Text,
+            P::BoolIndexParams(_) => PayloadSchemaType::Bool,
+            P::DatetimeIndexParams(_) => PayloadSchemaType::Datetime,
+            P::UuidIndexParams(_) => PayloadSchemaType::Uuid,
+        });
         // The types of the request count from 0, those of the schema from 1, in the same order.
         let by_type = r.field_type.and_then(|t| PayloadSchemaType::try_from(t + 1).ok());
         let data_type = by_params.or(by_type).ok_or_else(|| Status::invalid_argument("field type is missing"))?;
@@ -330,9 +325,7 @@ impl Store {
                 O::Upsert(o) => collection.upsert(o.points, o.update_filter, o.update_mode)?,
                 O::SetPayload(o) => collection.put_payload(o.payload, o.points_selector, o.key.as_ref(), false)?,
                 O::OverwritePayload(o) => collection.put_payload(o.payload, o.points_selector, o.key.as_ref(), true)?,
-                O::DeletePayload(o) => {
-                    Write::DeletePayload { keys: o.keys, selection: collection.selection(o.points_selector)? }
-                }
+                O::DeletePayload(o) => Write::DeletePayload { keys: o.keys, selection: collection.selection(o.points_selector)? },
                 O::ClearPayload(o) => Write::ClearPayload(collection.selection(o.points)?),
                 O::UpdateVectors(o) => collection.update_vectors(o.points, o.update_filter)?,
                 O::DeleteVectors(o) => Write::DeleteVectors {
@@ -388,11 +381,8 @@ impl Store {
         collection.check_read(r.filter.as_ref(), limit)?;
         let from = r.offset.as_ref().map(|id| Id::from_wire(Some(id))).transpose()?;
         let mut found = collection.select(r.filter.as_ref()).filter(|point| from.is_none_or(|from| point.id >= from));
-        let result = found
-            .by_ref()
-            .take(limit)
-            .map(|point| retrieved(point, r.with_payload.as_ref(), r.with_vectors.as_ref()))
-            .collect();
+        let result =
+            found.by_ref().take(limit).map(|point| retrieved(point, r.with_payload.as_ref(), r.with_vectors.as_ref())).collect();
         let next_page_offset = found.next().map(|point| point.id.to_wire());
         Ok(ScrollResponse { next_page_offset, result, time: 0.0, usage: None })
     }
@@ -459,8 +449,8 @@ impl Collection {
         if max.is_some_and(|max| points.len() as u64 > max) {
             return Err(Status::invalid_argument("Forbidden: Upsert limit exceeded. Help: Reduce the batch size."));
         }
-        let mode = UpdateMode::try_from(mode.unwrap_or_default())
-            .map_err(|_| Status::invalid_argument("Malformed update mode"))?;
+        let mode =
+            UpdateMode::try_from(mode.unwrap_or_default()).map_err(|_| Status::invalid_argument("Malformed update mode"))?;
         let points = points
             .into_iter()
             .map(|p| {
@@ -486,10 +476,8 @@ impl Collection {
 
     fn update_vectors(&self, points: Vec<qdrant::PointVectors>, filter: Option<Filter>) -> Answer<Write> {
         self.check_update(filter.as_ref())?;
-        let vectors = points
-            .into_iter()
-            .map(|p| Ok((Id::from_wire(p.id.as_ref())?, self.stored(p.vectors)?)))
-            .collect::<Answer<_>>()?;
+        let vectors =
+            points.into_iter().map(|p| Ok((Id::from_wire(p.id.as_ref())?, self.stored(p.vectors)?))).collect::<Answer<_>>()?;
         Ok(Write::UpdateVectors { vectors, filter })
     }
 
@@ -636,8 +624,7 @@ impl Collection {
             Some(query::Variant::Nearest(input)) => {
                 let space = self.space(name)?;
                 let (probe, itself) = self.probe(name, space, input)?;
-                rising =
-                    matches!(space, Space::Sparse | Space::Dense { distance: Distance::Cosine | Distance::Dot, .. });
+                rising = matches!(space, Space::Sparse | Space::Dense { distance: Distance::Cosine | Distance::Dot, .. });
                 let candidates = self.select(r.filter.as_ref()).filter(|point| Some(point.id) != itself);
                 scored.extend(candidates.filter_map(|point| {
                     point.vectors.get(name).and_then(|stored| score(space, &probe, stored)).map(|s| (s, point))
@@ -708,9 +695,7 @@ fn spaces(r: &CreateCollection) -> Answer<BTreeMap<String, Space>> {
         }
         let size = usize::try_from(params.size).unwrap_or(usize::MAX);
         if size == 0 || size > 65_536 || params.distance() == Distance::UnknownDistance {
-            return Err(Status::invalid_argument(
-                "Validation error: a vector has 1 to 65536 dimensions and a distance",
-            ));
+            return Err(Status::invalid_argument("Validation error: a vector has 1 to 65536 dimensions and a distance"));
         }
         spaces.insert(name, Space::Dense { size, distance: params.distance() });
     }
@@ -779,11 +764,7 @@ fn score(space: Space, probe: &Stored, stored: &Stored) -> Option<f32> {
 
 // Wire forms.
 
-fn retrieved(
-    point: &Point,
-    payload: Option<&WithPayloadSelector>,
-    vectors: Option<&WithVectorsSelector>,
-) -> RetrievedPoint {
+fn retrieved(point: &Point, payload: Option<&WithPayloadSelector>, vectors: Option<&WithVectorsSelector>) -> RetrievedPoint {
     RetrievedPoint {
         id: Some(point.id.to_wire()),
         payload: selected_payload(point, payload, true),

@@ -61,11 +61,23 @@ fn save_one(connection: &Connection, board: &Snapshot) -> Result<SaveOutcome, Sq
     let order = (board.create_time.micros(), signed(board.generation), signed(board.version));
     match standing(connection, tenant, task)? {
         Some((true, ended, ..)) if ended >= order.0 => return Ok(SaveOutcome::Ended),
-        Some((false, created, generation, version)) if (created, generation, version) > order => return Ok(SaveOutcome::Superseded),
+        Some((false, created, generation, version)) if (created, generation, version) > order => {
+            return Ok(SaveOutcome::Superseded);
+        }
         Some(_) | None => {}
     }
     let times = (board.time.micros(), board.expire_time.micros());
-    connection.prepare_cached(REPLACE)?.execute((tenant, task, false, order.0, order.1, order.2, times.0, times.1, &board.data))?;
+    connection.prepare_cached(REPLACE)?.execute((
+        tenant,
+        task,
+        false,
+        order.0,
+        order.1,
+        order.2,
+        times.0,
+        times.1,
+        &board.data,
+    ))?;
     Ok(SaveOutcome::Saved)
 }
 
@@ -79,10 +91,12 @@ impl CheckpointStore for EmbeddedCheckpoints {
         let load = move |connection: &Connection| -> Result<Loaded, SqliteError> {
             let clean = connection.query_row("SELECT EXISTS (SELECT 1 FROM clean_stop)", [], |row| row.get(0))?;
             let mut loaded = Loaded { clean, ..Loaded::default() };
-            let mut statement = connection.prepare("SELECT task, ended, time, data FROM board WHERE expires > ?1 ORDER BY tenant, task")?;
+            let mut statement =
+                connection.prepare("SELECT task, ended, time, data FROM board WHERE expires > ?1 ORDER BY tenant, task")?;
             let mut rows = statement.query([now.micros()])?;
             while let Some(row) = rows.next()? {
-                let (task, ended, time, data): (String, bool, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+                let (task, ended, time, data): (String, bool, i64, Vec<u8>) =
+                    (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
                 collect(&mut loaded, &task, ended, Timestamp(time), &data, now);
             }
             Ok(loaded)
@@ -92,8 +106,9 @@ impl CheckpointStore for EmbeddedCheckpoints {
 
     async fn save(&self, boards: &[Snapshot]) -> Result<Vec<SaveOutcome>, Fault> {
         let boards = boards.to_vec();
-        let save =
-            move |connection: &Connection| boards.iter().map(|board| save_one(connection, board)).collect::<Result<Vec<_>, SqliteError>>();
+        let save = move |connection: &Connection| {
+            boards.iter().map(|board| save_one(connection, board)).collect::<Result<Vec<_>, SqliteError>>()
+        };
         Ok(self.database.write(save).await?)
     }
 

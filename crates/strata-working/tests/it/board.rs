@@ -146,7 +146,8 @@ async fn a13_a_digest_is_one_sentence_under_the_cap() {
     for sentence in ["x".repeat(280), "查".repeat(280), "Dr. Smith paid 3.50 at 2 p.m.".into()] {
         me.digest("k", &sentence).await.expect("one sentence");
     }
-    for sentence in ["x".repeat(281), "查".repeat(281), "It failed. We try again.".into(), "失败了。再试一次。".into(), "two\nlines".into()]
+    for sentence in
+        ["x".repeat(281), "查".repeat(281), "It failed. We try again.".into(), "失败了。再试一次。".into(), "two\nlines".into()]
     {
         let fault = me.digest("k", &sentence).await.expect_err("refused");
         assert_eq!((fault.reason, fault.fields[0].field.as_str()), (Reason::NotABoardValue, "digest.sentence"));
@@ -378,7 +379,8 @@ pub async fn sqlite_again(sqlite: &crate::harness::Sqlite) -> strata_runtime::sq
     use strata_runtime::sqlite::{Database, Location, SqliteSettings};
     let path = sqlite.path();
     strata_testkit::eventually_some(crate::harness::SOON, || async {
-        Database::open(&Location::File(path.clone()), strata_working::checkpoint::embedded::MIGRATIONS, SqliteSettings::default()).ok()
+        Database::open(&Location::File(path.clone()), strata_working::checkpoint::embedded::MIGRATIONS, SqliteSettings::default())
+            .ok()
     })
     .await
 }
@@ -388,9 +390,13 @@ async fn w7_an_idle_board_is_destroyed_by_the_clock_with_or_without_the_sweeper(
     let bed = Bed::new().await;
     let me = bed.me();
     let idle = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
-    for (given, fine) in
-        [(idle(1, 0), true), (idle(0, 999_999_999), false), (idle(86_400, 0), true), (idle(86_400, 1_000), false), (idle(-1, 0), false)]
-    {
+    for (given, fine) in [
+        (idle(1, 0), true),
+        (idle(0, 999_999_999), false),
+        (idle(86_400, 0), true),
+        (idle(86_400, 1_000), false),
+        (idle(-1, 0), false),
+    ] {
         let body = pb::CreateTaskRequest { idle_time: given, ..me.creation(&request_id()) };
         assert_eq!(me.send_create(body).await.is_ok(), fine, "{given:?}");
     }
@@ -456,7 +462,11 @@ async fn c058_a_retry_after_a_timeout_is_stored_once() {
     let put = request_id();
     let stored = me.put_as("k", vec![fact("a", "2")], 0, &put).await.expect("put");
     me.put("k", vec![fact("a", "3")]).await.expect("a later write");
-    assert_eq!(me.put_as("k", vec![fact("a", "2")], 1, &put).await.expect("again"), stored, "whatever generation the retry knows");
+    assert_eq!(
+        me.put_as("k", vec![fact("a", "2")], 1, &put).await.expect("again"),
+        stored,
+        "whatever generation the retry knows"
+    );
     assert_eq!(me.put_as("k", vec![fact("a", "4")], 0, &put).await.expect_err("other body").reason, Reason::RequestIdReused);
     assert_eq!(me.digest_as("k", digest("x"), &put).await.expect_err("other method").reason, Reason::RequestIdReused);
     assert_eq!(me.end_as("k", &put).await.expect_err("other method").reason, Reason::RequestIdReused);

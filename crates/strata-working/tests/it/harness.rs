@@ -158,10 +158,21 @@ impl Caller {
         answer.map(|a| a.into_inner().task.expect("a task")).map_err(|s| strata_api::error::fault(&s))
     }
 
-    pub async fn put_as(&self, task: &str, facts: Vec<pb::Fact>, generation: u64, request_id: &str) -> Answer<pb::PutFactsResponse> {
+    pub async fn put_as(
+        &self,
+        task: &str,
+        facts: Vec<pb::Fact>,
+        generation: u64,
+        request_id: &str,
+    ) -> Answer<pb::PutFactsResponse> {
         let (user_id, agent_id) = (self.user.clone(), self.agent.clone());
-        let body = pb::PutFactsRequest { user_id, agent_id, task_id: task.into(), facts, generation, request_id: request_id.into() };
-        self.working().put_facts(self.signed(body)).await.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+        let body =
+            pb::PutFactsRequest { user_id, agent_id, task_id: task.into(), facts, generation, request_id: request_id.into() };
+        self.working()
+            .put_facts(self.signed(body))
+            .await
+            .map(tonic::Response::into_inner)
+            .map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn put(&self, task: &str, facts: Vec<pb::Fact>) -> Answer<pb::PutFactsResponse> {
@@ -170,15 +181,30 @@ impl Caller {
 
     pub async fn todos(&self, task: &str, todos: Vec<pb::Todo>) -> Answer<pb::UpdateTodosResponse> {
         let (user_id, agent_id) = (self.user.clone(), self.agent.clone());
-        let body = pb::UpdateTodosRequest { user_id, agent_id, task_id: task.into(), todos, generation: 0, request_id: String::new() };
-        self.working().update_todos(self.signed(body)).await.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+        let body =
+            pb::UpdateTodosRequest { user_id, agent_id, task_id: task.into(), todos, generation: 0, request_id: String::new() };
+        self.working()
+            .update_todos(self.signed(body))
+            .await
+            .map(tonic::Response::into_inner)
+            .map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn digest_as(&self, task: &str, digest: Option<pb::Digest>, request_id: &str) -> Answer<pb::AppendDigestResponse> {
         let (user_id, agent_id) = (self.user.clone(), self.agent.clone());
-        let body =
-            pb::AppendDigestRequest { user_id, agent_id, task_id: task.into(), digest, generation: 0, request_id: request_id.into() };
-        self.working().append_digest(self.signed(body)).await.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+        let body = pb::AppendDigestRequest {
+            user_id,
+            agent_id,
+            task_id: task.into(),
+            digest,
+            generation: 0,
+            request_id: request_id.into(),
+        };
+        self.working()
+            .append_digest(self.signed(body))
+            .await
+            .map(tonic::Response::into_inner)
+            .map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn digest(&self, task: &str, sentence: &str) -> Answer<pb::AppendDigestResponse> {
@@ -187,21 +213,37 @@ impl Caller {
 
     pub async fn goal(&self, task: &str, goal: Option<pb::Goal>) -> Answer<pb::UpdateGoalResponse> {
         let (user_id, agent_id) = (self.user.clone(), self.agent.clone());
-        let body = pb::UpdateGoalRequest { user_id, agent_id, task_id: task.into(), goal, generation: 0, request_id: String::new() };
-        self.working().update_goal(self.signed(body)).await.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+        let body =
+            pb::UpdateGoalRequest { user_id, agent_id, task_id: task.into(), goal, generation: 0, request_id: String::new() };
+        self.working()
+            .update_goal(self.signed(body))
+            .await
+            .map(tonic::Response::into_inner)
+            .map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn end_as(&self, task: &str, request_id: &str) -> Answer<pb::EndTaskResponse> {
         let (user_id, agent_id) = (self.user.clone(), self.agent.clone());
         let body = pb::EndTaskRequest { user_id, agent_id, task_id: task.into(), request_id: request_id.into() };
-        self.working().end_task(self.signed(body)).await.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+        self.working()
+            .end_task(self.signed(body))
+            .await
+            .map(tonic::Response::into_inner)
+            .map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn end(&self, task: &str) -> Answer<pb::EndTaskResponse> {
         self.end_as(task, "").await
     }
 
-    pub async fn seal(&self, task: &str, key: &str, promotion: &str, epoch: u64, deadline: Timestamp) -> Answer<internal::SealResponse> {
+    pub async fn seal(
+        &self,
+        task: &str,
+        key: &str,
+        promotion: &str,
+        epoch: u64,
+        deadline: Timestamp,
+    ) -> Answer<internal::SealResponse> {
         let body = internal::SealRequest {
             user_id: self.user.clone(),
             agent_id: self.agent.clone(),

@@ -17,7 +17,10 @@ async fn c086_blank_and_tiny_inputs() {
         assert_eq!(me.digest("k", blank).await.expect_err("blank").fields[0].field, "digest.sentence");
         assert_eq!(me.goal("k", goal(blank, "x")).await.expect_err("blank").fields[0].field, "goal.sentence");
     }
-    assert_eq!(me.todos("k", vec![todo("1", "", pb::TodoState::Pending)]).await.expect_err("blank").fields[0].field, "todos[0].step");
+    assert_eq!(
+        me.todos("k", vec![todo("1", "", pb::TodoState::Pending)]).await.expect_err("blank").fields[0].field,
+        "todos[0].step"
+    );
     assert_eq!(me.put("k", vec![]).await.expect_err("none").fields[0].field, "facts");
     assert_eq!(me.todos("k", vec![]).await.expect_err("none").fields[0].field, "todos");
     assert_eq!(me.digest_as("k", None, "").await.expect_err("none").fields[0].field, "digest");
@@ -62,7 +65,8 @@ async fn c089_identifiers_and_amounts_are_exact() {
     let bed = Bed::new().await;
     let me = bed.me();
     me.create("k").await.expect("created");
-    for value in ["9007199254740993", "18446744073709551615", "00123", "0.10", "118.50", "1e-7", "-0", "12345678901234567890.12"] {
+    for value in ["9007199254740993", "18446744073709551615", "00123", "0.10", "118.50", "1e-7", "-0", "12345678901234567890.12"]
+    {
         me.put("k", vec![fact("order.id", value)]).await.expect("put");
         assert_eq!(me.get("k").await.expect("read").facts[0].value, value);
     }
@@ -79,7 +83,10 @@ async fn c087_each_field_is_taken_at_its_limit_and_refused_over_it() {
         let verdicts = [
             ("fact value", me.put("k", vec![fact("a", &text(limits::BOARD_FACT_BYTES))]).await.map(drop)),
             ("fact key", me.put("k", vec![fact(&text(limits::KEY_BYTES), "v")]).await.map(drop)),
-            ("fact source", me.put("k", vec![pb::Fact { source: text(limits::BOARD_NAME_CHARS), ..fact("a", "v") }]).await.map(drop)),
+            (
+                "fact source",
+                me.put("k", vec![pb::Fact { source: text(limits::BOARD_NAME_CHARS), ..fact("a", "v") }]).await.map(drop),
+            ),
             ("fact trace", me.put("k", vec![pb::Fact { trace_id: text(limits::ID_BYTES), ..fact("a", "v") }]).await.map(drop)),
             ("digest", me.digest("k", &text(limits::DIGEST_CHARS)).await.map(drop)),
             (
@@ -94,7 +101,9 @@ async fn c087_each_field_is_taken_at_its_limit_and_refused_over_it() {
             ("step", me.todos("k", vec![todo("1", &text(limits::TODO_CHARS), pb::TodoState::Pending)]).await.map(drop)),
             (
                 "note",
-                me.todos("k", vec![pb::Todo { note: text(limits::TODO_CHARS), ..todo("1", "s", pb::TodoState::Pending) }]).await.map(drop),
+                me.todos("k", vec![pb::Todo { note: text(limits::TODO_CHARS), ..todo("1", "s", pb::TodoState::Pending) }])
+                    .await
+                    .map(drop),
             ),
             ("task id", me.create(&text(limits::ID_BYTES)).await.map(drop)),
         ];
@@ -125,7 +134,10 @@ async fn c087_counts_bytes_and_messages_have_explicit_limits() {
     let many = |n: usize| (0..n).map(|n| todo(&n.to_string(), "s", pb::TodoState::Pending)).collect::<Vec<_>>();
     assert_eq!(me.todos("todos", many(limits::BOARD_TODOS + 1)).await.expect_err("over").reason, Reason::LimitReached);
     me.todos("todos", many(limits::BOARD_TODOS)).await.expect("at the limit");
-    assert_eq!(me.todos("todos", vec![todo("more", "s", pb::TodoState::Pending)]).await.expect_err("over").reason, Reason::LimitReached);
+    assert_eq!(
+        me.todos("todos", vec![todo("more", "s", pb::TodoState::Pending)]).await.expect_err("over").reason,
+        Reason::LimitReached
+    );
 
     me.create("digests").await.expect("created");
     for _ in 0..limits::BOARD_DIGESTS {
@@ -136,14 +148,19 @@ async fn c087_counts_bytes_and_messages_have_explicit_limits() {
 
     // A board filled to its last byte is read back in one message, and one byte more is refused.
     me.create("bytes").await.expect("created");
-    let long =
-        |id: usize, step: usize| pb::Todo { note: "n".repeat(500), ..todo(&format!("{id:03}"), &"s".repeat(step), pb::TodoState::Pending) };
+    let long = |id: usize, step: usize| pb::Todo {
+        note: "n".repeat(500),
+        ..todo(&format!("{id:03}"), &"s".repeat(step), pb::TodoState::Pending)
+    };
     me.todos("bytes", (0..64).map(|id| long(id, 500)).collect()).await.expect("64 KB");
     let used: usize = 64 * 1_003 + "Pay the invoice of ACME".len() + "The bank confirms the transfer".len();
     let room = limits::BOARD_BYTES - used;
     let fill = |extra: usize| vec![long(64, 300), todo("rest", &"s".repeat(room - 803 - 4 + extra), pb::TodoState::Pending)];
     let fault = me.todos("bytes", fill(1)).await.expect_err("one byte over");
-    assert!(fault.metadata.contains(&("field", "board".into())) && fault.metadata.contains(&("limit", "65536".into())), "{fault:?}");
+    assert!(
+        fault.metadata.contains(&("field", "board".into())) && fault.metadata.contains(&("limit", "65536".into())),
+        "{fault:?}"
+    );
     me.todos("bytes", fill(0)).await.expect("to the byte");
     let board = me.get("bytes").await.expect("read");
     assert_eq!(board.todos.len(), 66);

@@ -142,7 +142,11 @@ async fn behaves(store: Arc<dyn CheckpointStore>) {
     let loaded = store.load(NOW).await.expect("read");
     assert_eq!(loaded.boards.len(), 2, "{name}");
     let back = &loaded.boards.iter().find(|saved| saved.time == NOW.plus(SECOND)).expect("the board");
-    assert_eq!((back.board.goal.acceptance.as_str(), back.requests.bytes() > 0), ("付款成功", true), "{name}: the request ids too");
+    assert_eq!(
+        (back.board.goal.acceptance.as_str(), back.requests.bytes() > 0),
+        ("付款成功", true),
+        "{name}: the request ids too"
+    );
 
     // An end replaces the board, stays, and takes no older board; a later board follows it.
     let end = tombstone(&first, NOW.plus(2 * SECOND));
@@ -154,7 +158,11 @@ async fn behaves(store: Arc<dyn CheckpointStore>) {
     assert_eq!(loaded.boards.len(), 1, "{name}");
     assert!(store.load(end.expire_time).await.expect("read").ended.is_empty(), "{name}: a tombstone has its time");
     let later = board("k1", NOW.plus(25 * HOUR));
-    assert_eq!(store.save(&[snapshot(&later, NOW.plus(25 * HOUR)).await]).await.expect("an outcome"), [SaveOutcome::Saved], "{name}");
+    assert_eq!(
+        store.save(&[snapshot(&later, NOW.plus(25 * HOUR)).await]).await.expect("an outcome"),
+        [SaveOutcome::Saved],
+        "{name}"
+    );
     let loaded = store.load(NOW.plus(25 * HOUR)).await.expect("read");
     assert!(loaded.ended.is_empty() && loaded.boards.iter().any(|saved| saved.board.create_time == later.create_time), "{name}");
 

@@ -49,7 +49,11 @@ async fn a_graceful_stop_loses_nothing(place: Place) {
     let bed = Bed::start(CheckpointConfig::Other(place.open().await), &clock).await;
     let me = bed.me();
     assert_eq!(me.get("k").await.expect("back"), before);
-    assert_eq!(me.put_as("k", vec![fact("a", "v")], 0, &id).await.expect("again"), stored, "a retry across the stop is stored once");
+    assert_eq!(
+        me.put_as("k", vec![fact("a", "v")], 0, &id).await.expect("again"),
+        stored,
+        "a retry across the stop is stored once"
+    );
     assert_eq!(me.get("k").await.expect("back").version, before.version);
     me.put_as("k", vec![fact("a", "w")], 1, "").await.expect("nothing was lost, the generation stands");
     assert_eq!(me.put("sealed", vec![fact("a", "w")]).await.expect_err("still sealed").reason, Reason::FactSealed);
@@ -201,7 +205,8 @@ async fn d2_boards_go_on_while_redis_is_down_and_are_written_when_it_is_back() {
     let me = bed.me();
     me.create("k").await.expect("created");
     me.create("ended").await.expect("created");
-    eventually(SOON, || async { bed.role.status().counts.dirty == 0 && bed.role.status().checkpoint.last_success.is_some() }).await;
+    eventually(SOON, || async { bed.role.status().counts.dirty == 0 && bed.role.status().checkpoint.last_success.is_some() })
+        .await;
     server.kill_9();
     me.put("k", vec![fact("a", "v")]).await.expect("boards go on");
     me.end("ended").await.expect("ends go on");

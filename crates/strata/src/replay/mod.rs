@@ -5,12 +5,7 @@ mod dialogue;
 mod player;
 mod report;
 
-use crate::{
-    assemble,
-    cli::ReplayArgs,
-    client::Api,
-    config::Config,
-};
+use crate::{assemble, cli::ReplayArgs, client::Api, config::Config};
 use anyhow::{Context as _, Result};
 use report::Report;
 use std::time::Duration;
@@ -25,14 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// When a file is malformed, the server cannot be reached, or it refuses what no dialogue may cause.
 pub async fn run(args: ReplayArgs) -> Result<bool> {
     let mut report = Report::new(args.json, args.quiet);
-    let dialogues = args
-        .files
-        .iter()
-        .map(|file| Ok((file, dialogue::read(file)?)))
-        .collect::<Result<Vec<_>>>()?;
+    let dialogues = args.files.iter().map(|file| Ok((file, dialogue::read(file)?))).collect::<Result<Vec<_>>>()?;
     let mut embedded = None;
     let (channel, key) = match &args.server {
-        Some(url) => (channel::connect(&channel::EndpointConfig::new(url.as_str())).map_err(anyhow::Error::new)?, args.api_key.as_deref()),
+        Some(url) => {
+            (channel::connect(&channel::EndpointConfig::new(url.as_str())).map_err(anyhow::Error::new)?, args.api_key.as_deref())
+        }
         None => {
             let (config, scratch) = embedded_config(&args)?;
             let server = assemble::start(config, None).await.context("the embedded server does not start")?;
@@ -49,7 +42,10 @@ pub async fn run(args: ReplayArgs) -> Result<bool> {
     let mut met = true;
     let outcome = async {
         for (file, dialogues) in &dialogues {
-            let run = args.run.clone().unwrap_or_else(|| file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default());
+            let run = args
+                .run
+                .clone()
+                .unwrap_or_else(|| file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default());
             for dialogue in dialogues {
                 met &= player::play(&api, dialogue, &run, &args, &mut report).await?;
             }

@@ -35,8 +35,7 @@ struct Player<'a> {
 /// When the server cannot be reached or refuses what no dialogue may cause.
 pub async fn play(api: &Api, dialogue: &Dialogue, run: &str, args: &ReplayArgs, report: &mut Report) -> Result<bool> {
     report.dialogue(&dialogue.name, &dialogue.language, dialogue.steps.len());
-    let mut player =
-        Player { api, dialogue, run, report, turns: HashMap::new(), saved: BTreeMap::new(), met: true, step: 0 };
+    let mut player = Player { api, dialogue, run, report, turns: HashMap::new(), saved: BTreeMap::new(), met: true, step: 0 };
     let (mut turns, mut questions) = (0, 0);
     for (index, step) in dialogue.steps.iter().enumerate() {
         player.step = index;
@@ -160,7 +159,9 @@ impl Player<'_> {
                     self.report.refused(&call.rpc, &call.note, fault);
                 }
                 // The same run, played before: its task is over, and stays over.
-                Some(fault) if fault.reason == strata_core::Reason::TaskEnded => self.report.refused(&call.rpc, &call.note, fault),
+                Some(fault) if fault.reason == strata_core::Reason::TaskEnded => {
+                    self.report.refused(&call.rpc, &call.note, fault)
+                }
                 _ => return Err(error),
             },
         }

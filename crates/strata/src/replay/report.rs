@@ -86,7 +86,8 @@ impl Report {
             json!({"event": "turn", "id": turn.id, "session": session, "seq": seq, "role": turn.role, "compressed": compressed}),
             || {
                 let speaker = if turn.speaker.is_empty() { &turn.role } else { &turn.speaker };
-                let mut text = format!("\n{speaker}: {}\n    session   stored as turn {seq} of {session}", shorten(&turn.text, 300));
+                let mut text =
+                    format!("\n{speaker}: {}\n    session   stored as turn {seq} of {session}", shorten(&turn.text, 300));
                 if compressed {
                     text.push_str("; older turns were compressed (S7)");
                 }
@@ -118,7 +119,11 @@ impl Report {
             || {
                 let slot = if key.is_empty() { String::new() } else { format!(" [{key}]") };
                 let change = if superseded { ", the older value became history" } else { "" };
-                format!("    longterm  {rpc} → {outcome}{slot}{change}: {}{}", shorten(if content.is_empty() { what } else { &content }, 120), list(&findings))
+                format!(
+                    "    longterm  {rpc} → {outcome}{slot}{change}: {}{}",
+                    shorten(if content.is_empty() { what } else { &content }, 120),
+                    list(&findings)
+                )
             },
         );
     }
@@ -152,17 +157,20 @@ impl Report {
         }
         let findings = findings(answer.get("promotion").unwrap_or(answer));
         let state = text_of(answer, "/promotion/state").trim_start_matches("PROMOTION_STATE_").to_owned();
-        self.event(json!({"event": "call", "rpc": rpc, "state": state, "rules": rules(&findings), "summary": summary(rpc, answer)}), || {
-            let mut text = format!("\n  · {}", if note.is_empty() { rpc } else { note });
-            text.push_str(&format!("\n    agent     {rpc}"));
-            if !state.is_empty() {
-                text.push_str(&format!(" → {state}"));
-            }
-            for line in summary(rpc, answer) {
-                text.push_str(&format!("\n              {line}"));
-            }
-            text + &list(&findings)
-        });
+        self.event(
+            json!({"event": "call", "rpc": rpc, "state": state, "rules": rules(&findings), "summary": summary(rpc, answer)}),
+            || {
+                let mut text = format!("\n  · {}", if note.is_empty() { rpc } else { note });
+                text.push_str(&format!("\n    agent     {rpc}"));
+                if !state.is_empty() {
+                    text.push_str(&format!(" → {state}"));
+                }
+                for line in summary(rpc, answer) {
+                    text.push_str(&format!("\n              {line}"));
+                }
+                text + &list(&findings)
+            },
+        );
     }
 
     /// A question was answered with a context.
@@ -181,7 +189,10 @@ impl Report {
                 json!({"block": b["name"], "items": items.map(|i| json!({"text": i["text"], "layer": i["layer"], "label": i["label"]})).collect::<Vec<_>>()})
             })
             .collect();
-        let degraded: Vec<String> = context["layers"].as_array().into_iter().flatten()
+        let degraded: Vec<String> = context["layers"]
+            .as_array()
+            .into_iter()
+            .flatten()
             .filter(|l| !matches!(l["state"].as_str(), Some("LAYER_STATE_OK") | None))
             .map(|l| format!("{}: {}", l["layer"].as_str().unwrap_or_default(), l["detail"].as_str().unwrap_or_default()))
             .collect();
@@ -223,7 +234,9 @@ impl Report {
     /// Expectations that hold.
     pub fn met(&mut self, count: usize) {
         self.counts.met += count as u64;
-        self.event(json!({"event": "met", "count": count}), || format!("    ✓ {count} expectation{} met", if count == 1 { "" } else { "s" }));
+        self.event(json!({"event": "met", "count": count}), || {
+            format!("    ✓ {count} expectation{} met", if count == 1 { "" } else { "s" })
+        });
     }
 
     /// An expectation that does not hold.
@@ -282,14 +295,28 @@ fn summary(rpc: &str, answer: &Value) -> Vec<String> {
     match method {
         "GetHistory" => many("/memories")
             .iter()
-            .map(|m| format!("{} {}", m["status"].as_str().unwrap_or_default().trim_start_matches("STATUS_"), m["content"].as_str().unwrap_or_default()))
+            .map(|m| {
+                format!(
+                    "{} {}",
+                    m["status"].as_str().unwrap_or_default().trim_start_matches("STATUS_"),
+                    m["content"].as_str().unwrap_or_default()
+                )
+            })
             .collect(),
         "ForgetMemories" => vec![format!("{} forgotten", many("/forgotten").len())],
-        "PutFacts" => many("/facts").iter().map(|f| format!("{} = {}", f["key"].as_str().unwrap_or_default(), f["value"].as_str().unwrap_or_default())).collect(),
-        "GetWindow" => many("/anchors").iter().map(|a| format!("anchored turn {}: {}", a["seq"], a["text"].as_str().unwrap_or_default())).collect(),
+        "PutFacts" => many("/facts")
+            .iter()
+            .map(|f| format!("{} = {}", f["key"].as_str().unwrap_or_default(), f["value"].as_str().unwrap_or_default()))
+            .collect(),
+        "GetWindow" => many("/anchors")
+            .iter()
+            .map(|a| format!("anchored turn {}: {}", a["seq"], a["text"].as_str().unwrap_or_default()))
+            .collect(),
         "CompressSession" => {
             let verdicts = many("/verdicts").into_iter();
-            verdicts.map(|v| format!("turn {} {} ({})", v["seq"], text_of(&v, "/finding/outcome"), text_of(&v, "/finding/rule"))).collect()
+            verdicts
+                .map(|v| format!("turn {} {} ({})", v["seq"], text_of(&v, "/finding/outcome"), text_of(&v, "/finding/rule")))
+                .collect()
         }
         "EndTask" => vec![format!("{} facts dropped with the board", answer["facts_dropped"].as_u64().unwrap_or_default())],
         _ => Vec::new(),

@@ -16,7 +16,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "strata",
         &[
-            "strata-core", "strata-api", "strata-text", "strata-runtime", "strata-working", "strata-session", "strata-longterm",
+            "strata-core",
+            "strata-api",
+            "strata-text",
+            "strata-runtime",
+            "strata-working",
+            "strata-session",
+            "strata-longterm",
             "strata-router",
         ],
     ),

@@ -10,7 +10,14 @@ fn refused(args: &[&str]) -> String {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in [&["--help"][..], &["serve", "--help"], &["replay", "--help"], &["ctl", "--help"], &["ctl", "recall", "--help"], &["config", "--help"]] {
+    for command in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["replay", "--help"],
+        &["ctl", "--help"],
+        &["ctl", "recall", "--help"],
+        &["config", "--help"],
+    ] {
         let output = strata(command);
         assert!(output.status.success());
         assert!(output.stdout.len() > 200, "{command:?}");

@@ -6,11 +6,7 @@ use std::{
     process::{Command, Output},
     time::Duration,
 };
-use strata_testkit::{
-    process::Child9,
-    qdrant::WireDouble,
-    redis::RedisServer,
-};
+use strata_testkit::{process::Child9, qdrant::WireDouble, redis::RedisServer};
 use tempfile::TempDir;
 
 /// A debug build on a busy machine may take long to load the model.

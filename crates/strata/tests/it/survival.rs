@@ -39,7 +39,11 @@ fn survives(cluster: &mut Cluster, roles: &[&'static str]) {
         let again = append(cluster, &text, &id(round * 10 + 1)).expect("appended again");
         assert_eq!(again["seqs"], appended["seqs"], "the same request after the kill of {role}");
         let again = remember(cluster, seq, &text, &id(round * 10 + 2)).expect("remembered again");
-        assert_eq!(again.pointer("/result/memory/memory_id").and_then(Value::as_str), Some(memory.as_str()), "after the kill of {role}");
+        assert_eq!(
+            again.pointer("/result/memory/memory_id").and_then(Value::as_str),
+            Some(memory.as_str()),
+            "after the kill of {role}"
+        );
         numbers.push(seq);
     }
     assert_eq!(numbers, (1..=roles.len() as u64).collect::<Vec<_>>(), "dense, none lost, none doubled");
@@ -65,8 +69,11 @@ fn a_killed_working_role_tells_that_a_board_was_lost() {
     let generation = created.pointer("/task/generation").and_then(Value::as_u64).expect("a generation");
     cluster.kill_and_restart("working");
     let put = |generation: u64| {
-        cluster.call("PutFacts", &json!({"user_id": USER, "task_id": "t", "generation": generation,
-            "facts": [{"key": "a", "value": "1", "source": "test"}]}))
+        cluster.call(
+            "PutFacts",
+            &json!({"user_id": USER, "task_id": "t", "generation": generation,
+            "facts": [{"key": "a", "value": "1", "source": "test"}]}),
+        )
     };
     // The board may have been checkpointed or not: either it is gone, or the old generation is refused. It is never
     // silently written.
@@ -85,8 +92,10 @@ fn a_graceful_stop_of_working_memory_loses_nothing() {
     let mut cluster = Cluster::four(false);
     let task = json!({"user_id": USER, "task_id": "t", "goal": {"sentence": "Do it.", "acceptance": "It is done."}});
     let created = cluster.call("CreateTask", &task).expect("created");
-    let put = |value: &str| json!({"user_id": USER, "task_id": "t", "generation": created["task"]["generation"],
-        "facts": [{"key": "a", "value": value, "source": "test"}]});
+    let put = |value: &str| {
+        json!({"user_id": USER, "task_id": "t", "generation": created["task"]["generation"],
+        "facts": [{"key": "a", "value": value, "source": "test"}]})
+    };
     cluster.call("PutFacts", &put("1")).expect("written");
     assert_eq!(cluster.terminate("working", Duration::from_secs(30)), Some(0));
     cluster.start("working");

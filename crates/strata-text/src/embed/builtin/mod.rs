@@ -99,7 +99,13 @@ impl Builtin {
 /// -.06 to .21 (5 to 95 %), a question and its answer at .27 to .77, two values of one thing at .60 to .90, two spellings of
 /// one statement at .90 and above.
 fn identity() -> EmbedderIdentity {
-    EmbedderIdentity { name: NAME.into(), dimensions: E, min_similarity: 0.25, duplicate_similarity: 0.9, conflict_similarity: 0.6 }
+    EmbedderIdentity {
+        name: NAME.into(),
+        dimensions: E,
+        min_similarity: 0.25,
+        duplicate_similarity: 0.9,
+        conflict_similarity: 0.6,
+    }
 }
 
 fn verified(directory: &Path, (name, digest): (&str, &str)) -> Result<Vec<u8>, EmbedError> {
@@ -306,7 +312,14 @@ mod tests {
 
     #[test]
     fn damaged_model_files_are_errors_not_panics() {
-        for bytes in [&b""[..], b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x0a\x02\x0a\x01", b"\x1a\x06\x12\x04\xff\xff\xff\xff", b"\xff\xff"] {
+        for bytes in [
+            &b""[..],
+            b"\x0a",
+            b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"\x0a\x02\x0a\x01",
+            b"\x1a\x06\x12\x04\xff\xff\xff\xff",
+            b"\xff\xff",
+        ] {
             assert!(SentencePiece::read(bytes).is_err());
             assert!(Arrays::read(bytes).is_err());
         }
