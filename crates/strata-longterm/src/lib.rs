@@ -10,6 +10,7 @@
 //!        -> relay (embeds, tells the index)                   after the answer
 //! ```
 
+mod admin;
 pub mod index;
 mod intake;
 pub mod metadata;

@@ -251,6 +251,12 @@ impl Relay {
         Ok(records)
     }
 
+    /// The embedding model of the index; empty when it is keyword-only.
+    #[must_use]
+    pub fn model(&self) -> String {
+        self.shared.index.space().map(|space| space.model.clone()).unwrap_or_default()
+    }
+
     /// One round: a batch of the outbox, then, with `walk`, a stretch of the reindex when there is one. Answers whether
     /// there was something to do.
     async fn round(&self, walk: bool) -> Result<bool, Stop> {

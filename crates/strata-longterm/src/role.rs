@@ -1,5 +1,6 @@
 //! The long-term role: its parts put together.
 
+use crate::admin::Admin;
 use crate::index::exact::{ExactIndex, HOT_BYTES};
 use crate::index::qdrant::{QdrantIndex, QdrantSettings};
 use crate::index::{Index, Space};
@@ -13,6 +14,7 @@ use arc_swap::ArcSwap;
 use secrecy::SecretString;
 use std::sync::Arc;
 use std::time::Duration;
+use strata_api::admin::v1::admin_service_server::AdminServiceServer;
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
 use strata_api::page::PageTokens;
@@ -136,7 +138,10 @@ impl LongtermRole {
         let target = TargetServiceServer::new(Target::new(Arc::clone(&self.state)))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
-        Routes::new(public).add_service(target)
+        let admin = AdminServiceServer::new(Admin::new(Arc::clone(&self.state)))
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES);
+        Routes::new(public).add_service(target).add_service(admin)
     }
 
     /// Stops the relay after what it can still deliver; what it cannot stays in the outbox. Answers whether all ended in

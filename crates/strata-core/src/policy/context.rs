@@ -912,7 +912,7 @@ mod tests {
             ContextSettings { system_percent: 0, tools_percent: 27 + u32::MAX / 2, ..good.clone() },
             ContextSettings { max_items: 0, ..good.clone() },
             ContextSettings { resident_items: 13, ..good.clone() },
-            ContextSettings { item_tokens: 5_000, ..good.clone() },
+            ContextSettings { item_tokens: 5_000, ..good },
         ] {
             assert!(bad.validate().expect_err("refused").message.starts_with("policy.context"), "{bad:?}");
         }

@@ -18,6 +18,7 @@ crate::record::vocabulary! {
     }
 }
 
+#[expect(clippy::derivable_impls, reason = "the macro derives the same for every vocabulary, and most have no default")]
 impl Default for Mode {
     fn default() -> Self {
         Self::Normal

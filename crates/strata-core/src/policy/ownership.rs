@@ -549,10 +549,8 @@ mod tests {
     const LATER: Timestamp = Timestamp(1_800_000_100_000_000);
 
     fn epoch_of(verdict: &ClaimVerdict) -> u64 {
-        match verdict {
-            ClaimVerdict::Granted { epoch } => *epoch,
-            other => panic!("not granted: {other:?}"),
-        }
+        let ClaimVerdict::Granted { epoch } = verdict else { panic!("not granted: {verdict:?}") };
+        *epoch
     }
 
     #[test]
@@ -605,7 +603,7 @@ mod tests {
         state.claim(&chain, 0, LATER.plus(-1), LATER.plus(999));
         assert_eq!(state.claim_of(chain.own()).map(|c| (c.epoch, c.lease_until)), Some((first, LATER.plus(999))));
         let mut state = untouched;
-        assert_ne!(epoch_of(&state.clone().claim(&chain, 0, LATER.plus(9), LATER.plus(99))), first, "the lease lapsed");
+        assert_ne!(epoch_of(&state.claim(&chain, 0, LATER.plus(9), LATER.plus(99))), first, "the lease lapsed");
         // The ledger was lost and the clock stands still: the store's epoch is the floor.
         let mut lost = KeyState::default();
         assert_eq!(epoch_of(&lost.claim(&chain, first + 5, NOW, LATER)), first + 6);
@@ -676,7 +674,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Claim(u8, u64),
-        Session(u8),
+        Enrol(u8),
         Mark(u8),
         Unmark(u8),
         Seal(u8, u8),
@@ -684,13 +682,13 @@ mod tests {
         End(u8),
         Enter(u8),
         Pass(i64),
-        StepBack(i64),
+        Rewind(i64),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             (0..4_u8, 0..3_u64).prop_map(|(t, f)| Step::Claim(t, f)),
-            (0..2_u8).prop_map(Step::Session),
+            (0..2_u8).prop_map(Step::Enrol),
             (0..3_u8).prop_map(Step::Mark),
             (0..3_u8).prop_map(Step::Unmark),
             (0..4_u8, 0..3_u8).prop_map(|(t, p)| Step::Seal(t, p)),
@@ -698,7 +696,7 @@ mod tests {
             (0..4_u8).prop_map(Step::End),
             (0..4_u8).prop_map(Step::Enter),
             (1..20_000_000_i64).prop_map(Step::Pass),
-            (1..20_000_000_i64).prop_map(Step::StepBack),
+            (1..20_000_000_i64).prop_map(Step::Rewind),
         ];
         proptest::collection::vec(step, 1..60)
     }
@@ -728,7 +726,7 @@ mod tests {
                             prop_assert!(epoch <= state.highest);
                         }
                     }
-                    Step::Session(s) => { state.claim(&session_chain(&format!("s{s}")), 0, now, now.plus(60_000_000)); }
+                    Step::Enrol(s) => { state.claim(&session_chain(&format!("s{s}")), 0, now, now.plus(60_000_000)); }
                     Step::Mark(n) => state.mark(Mark { place: outer(n), epoch: state.highest + 1 }),
                     Step::Unmark(n) => state.unmark(&outer(n)),
                     Step::Seal(t, p) => { state.seal(&chain(t), &format!("p{p}"), 0, now.plus(10_000_000), now); }
@@ -739,7 +737,7 @@ mod tests {
                     Step::End(t) => state.end(chain(t).own()),
                     Step::Enter(t) => state.enter(&chain(t), next_epoch(state.highest, now), now, now.plus(30_000_000)),
                     Step::Pass(micros) => now = now.plus(micros),
-                    Step::StepBack(micros) => now = now.plus(-micros),
+                    Step::Rewind(micros) => now = now.plus(-micros),
                 }
                 prop_assert!(invariant::hold(&state), "{:?}", state);
                 prop_assert!(invariant::epochs_grow(&before, &state), "{:?} -> {:?}", before, state);

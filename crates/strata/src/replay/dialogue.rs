@@ -116,10 +116,8 @@ pub struct Expect {
 }
 
 fn id<'de, D: serde::Deserializer<'de>>(source: D) -> Result<String, D::Error> {
-    Ok(match Value::deserialize(source)? {
-        Value::String(text) => text,
-        other => other.to_string(),
-    })
+    let value = Value::deserialize(source)?;
+    Ok(value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
 }
 
 #[derive(Deserialize)]
