@@ -118,7 +118,7 @@ impl Agent {
         let mut at = range.start;
         while at < range.end {
             // A session is begun at its first turn, so that numbers of turns follow from numbers of statements.
-            ensure!(at % APPEND_TURNS as u64 == 0 || at == range.start, "sessions are said in whole batches");
+            ensure!(at.is_multiple_of(APPEND_TURNS as u64) || at == range.start, "sessions are said in whole batches");
             let end = range.end.min((at / SESSION_TURNS + 1) * SESSION_TURNS);
             let texts: Vec<String> = (at..end).map(statement).collect();
             self.say(user, &session_of(at).0, &texts).await.context("a fixture turn")?;

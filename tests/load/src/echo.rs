@@ -154,7 +154,8 @@ impl EchoClient {
 pub async fn serve(listen: SocketAddr, forward: Option<&str>) -> Result<()> {
     let next = forward.map(|url| channel::connect(&channel::EndpointConfig::new(url))).transpose()?;
     // Without this a small answer waits 40 ms for the client's delayed acknowledgement, and the raw side would look slow.
-    let incoming = TcpIncoming::bind(listen).map_err(|error| anyhow!("{listen} cannot be bound: {error}"))?.with_nodelay(Some(true));
+    let incoming =
+        TcpIncoming::bind(listen).map_err(|error| anyhow!("{listen} cannot be bound: {error}"))?.with_nodelay(Some(true));
     tonic::transport::Server::builder()
         .add_service(Echo { next })
         .serve_with_incoming(incoming)

@@ -250,7 +250,9 @@ mod tests {
             all.record(std::time::Duration::from_micros(micros));
             all
         };
-        let paired = |ours, raw| Measured::paired(&Paired { ours: latencies(ours), raw: latencies(raw), block_ratios: Vec::new() }, "what");
+        let paired = |ours, raw| {
+            Measured::paired(&Paired { ours: latencies(ours), raw: latencies(raw), block_ratios: Vec::new() }, "what")
+        };
         assert!(paired(100, 40_000).is_err_and(|e| e.to_string().contains("no measure: what")));
         assert!(paired(90, 100).is_ok_and(|m| m.ratio.is_some_and(|r| (r - 0.9).abs() < 0.01)));
     }

@@ -92,7 +92,7 @@ pub async fn embed(site: &Site) -> Result<Measured> {
 }
 
 fn text(number: u64) -> String {
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         statement(number)
     } else {
         format!(

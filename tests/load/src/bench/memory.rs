@@ -77,7 +77,7 @@ pub async fn boards(site: &Site) -> Result<Measured> {
     let watch = Stopwatch::start();
     let mut made = 0;
     while made < BOARDS && watch.elapsed() < MAKING {
-        let some = 2_000.min(BOARDS - made);
+        let some = 500.min(BOARDS - made);
         let run = closed_count(MAKERS, some, |number| make(FIRST + made + number)).await;
         ensure!(run.failed + run.refused == 0, "boards are refused: {}", run.failure.unwrap_or_else(|| "limit reached".into()));
         made += some;

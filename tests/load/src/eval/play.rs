@@ -27,6 +27,8 @@ const KEEP: i32 = 4;
 const APPEND_BYTES: usize = 2 * 1024 * 1024;
 /// Longest time until every turn has its vector.
 const VECTORS: Duration = Duration::from_secs(180);
+/// Deadline of one call.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Life of a session: longer than any run.
 const TTL_SECONDS: i64 = 7 * 24 * 3_600;
 
@@ -98,7 +100,7 @@ impl Player {
                 ttl: Some(prost_types::Duration { seconds: TTL_SECONDS, nanos: 0 }),
                 ..session::AppendTurnsRequest::default()
             };
-            let answer = self.agent.session.clone().append_turns(request).await.context("AppendTurns")?.into_inner();
+            let answer = self.agent.session.clone().append_turns(patient(request)).await.context("AppendTurns")?.into_inner();
             metrics.count("turns", batch.len() as u64);
             metrics.count("turns_cut", batch.iter().filter(|t| t.text.len() > TURN_BYTES).count() as u64);
             stored.extend(answer.seqs.into_iter().zip(batch).map(|(seq, turn)| Stored {
@@ -145,7 +147,16 @@ impl Player {
             k: HITS,
             ..session::SearchTurnsRequest::default()
         };
-        Ok(self.agent.session.clone().search_turns(request).await.context("SearchTurns")?.into_inner())
+        let watch = Stopwatch::start();
+        loop {
+            let answer = self.agent.session.clone().search_turns(patient(request.clone())).await;
+            match answer {
+                Ok(answer) => return Ok(answer.into_inner()),
+                // The first search of a long dialogue makes hundreds of vectors; what it made is kept.
+                Err(status) if status.code() == Code::DeadlineExceeded && watch.elapsed() < VECTORS => {}
+                Err(status) => return Err(status).context("SearchTurns"),
+            }
+        }
     }
 
     /// Compresses each session and looks for the annotated values of the turns that no longer stand in the window.
@@ -162,7 +173,8 @@ impl Player {
                 keep_turns: KEEP,
                 ..session::CompressSessionRequest::default()
             };
-            let compressed = self.agent.session.clone().compress_session(request).await.context("CompressSession")?.into_inner();
+            let compressed =
+                self.agent.session.clone().compress_session(patient(request)).await.context("CompressSession")?.into_inner();
             let request =
                 session::GetSessionRequest { user_id: user_id.clone(), session_id: session_id.clone(), ..Default::default() };
             let whole = self.agent.session.clone().get_session(request).await.context("GetSession")?.into_inner();
@@ -237,8 +249,17 @@ impl Player {
     }
 }
 
+/// With a deadline for a machine that does other things too: what is counted here is not time.
+fn patient<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(PATIENCE);
+    request
+}
+
 fn session_of(turn: &Turn) -> String {
-    if turn.session.is_empty() { "main".into() } else { turn.session.clone() }
+    // Ids neither begin nor end with white space; names of a data set do.
+    let session = turn.session.trim();
+    if session.is_empty() { "main".into() } else { session.to_owned() }
 }
 
 /// Runs of turns of one session, within the limits of one append.
@@ -347,6 +368,11 @@ mod tests {
         let large: Vec<Turn> = (0..3).map(|_| turn("a", &"x".repeat(APPEND_BYTES / 2 + 1))).collect();
         assert_eq!(batches(&large).len(), 3);
         assert!(batches(&[]).is_empty());
+    }
+
+    #[test]
+    fn sessions_are_named_as_ids_are() {
+        assert_eq!(["", " Jason /2023-04-27", "s"].map(|name| session_of(&turn(name, "x"))), ["main", "Jason /2023-04-27", "s"]);
     }
 
     #[test]
