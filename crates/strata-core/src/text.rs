@@ -119,6 +119,8 @@ pub struct TextFeatures {
     pub negation: Negation,
     /// Greeting, acknowledgement, filler (rule G5).
     pub noise: bool,
+    /// Asks and states nothing (rule G5): a question, without a statement beside it.
+    pub question: bool,
     /// Passing state, mood, a parameter tried for now (rule G6).
     pub passing: bool,
     /// Cannot be read alone: "that one", "刚才那个" (rule G7).

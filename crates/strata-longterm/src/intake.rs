@@ -70,17 +70,35 @@ pub fn submit(
     Ok((gated, material))
 }
 
-/// Every text of the caller beside content, quote and value, one a line: secrets hide there too.
+/// Every text of the caller beside content, quote and value, one a line: secrets hide there too. A metadata pair is read
+/// as it would be written, since its key may be what makes its value a secret.
 fn other_texts(statement: &Statement) -> String {
-    let mut lines: Vec<&str> = Vec::new();
-    lines.extend(statement.topic.as_deref());
-    lines.extend(statement.tags.iter().map(String::as_str));
-    lines.extend(statement.metadata.iter().flat_map(|(key, value)| [key.as_str(), value.as_str()]));
+    let mut lines: Vec<String> = Vec::new();
+    lines.extend(statement.key.as_ref().map(|key| words_of(key.as_str())));
+    lines.extend(statement.topic.clone());
+    lines.extend(statement.tags.iter().cloned());
+    lines.extend(statement.metadata.iter().map(|(key, value)| format!("{key}: {value}")));
     match &statement.source_ref {
-        Some(SourceRef::Confirmation { reference }) => lines.push(reference),
+        Some(SourceRef::Confirmation { reference }) => lines.push(reference.clone()),
         Some(SourceRef::SystemRecord { .. } | SourceRef::Turn { .. } | SourceRef::Task { .. }) | None => {}
     }
     lines.join("\n")
+}
+
+/// A dotted key as words: a number in it stands alone, as in `contact.a13812345678`.
+fn words_of(key: &str) -> String {
+    let mut out = String::with_capacity(key.len() + 8);
+    let mut last = ' ';
+    for c in key.chars() {
+        if !c.is_alphanumeric() || (c.is_ascii_digit() && last.is_alphabetic()) {
+            out.push(' ');
+        }
+        if c.is_alphanumeric() {
+            out.push(c);
+        }
+        last = c;
+    }
+    out
 }
 
 /// Rule K0: an alias leads to its registered key; a keyless statement is matched by the registry's wordings, in its own

@@ -551,6 +551,8 @@ pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKe
             let owner = found.record.owner.clone();
             let w = Writing { owner: &owner, ..c.writing(found.owner, "ForgetMemories") };
             insert::forget(db, &w, &mut found, &format!("E1: {reason}"))?;
+            // Running over the same turns again must not relearn it; what the user says later may (case C029).
+            ledger::bury(db, visible.user_id, &digest_of(c, &found), c.now)?;
             changed = true;
         }
         out.forgotten.push(id);
@@ -559,6 +561,12 @@ pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKe
         out.revision = owner::next_revision(db, visible.user_id)?;
     }
     Ok(out)
+}
+
+/// The digest that stands for a record's statement among the forgotten ones.
+fn digest_of(c: &Context<'_>, found: &StoredRecord) -> [u8; 32] {
+    let r = &found.record;
+    c.tombstones.digest(&r.owner, r.kind, r.key.as_ref(), &r.normal)
 }
 
 /// What was restored.
@@ -603,6 +611,7 @@ pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[Mem
             }
         }
         changed = true;
+        ledger::unbury(db, visible.user_id, &digest_of(c, &found))?;
         if insert::unforget(db, &w, &mut found)? == Status::Active {
             let authority = user_authority(registry, found.record.key.as_ref());
             let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };

@@ -219,7 +219,21 @@ pub(crate) fn noise(cleaned: &Cleaned) -> bool {
     if cleaned.text.chars().filter(|c| is_content(*c)).count() < 2 {
         return true;
     }
-    FILLER.is_match(&cleaned.text)
+    // An order to remember that does not say what is no statement either.
+    FILLER.is_match(&cleaned.text) || ONLY_CUE.is_match(&cleaned.text)
+}
+
+/// "Remember!", "记住": the cue of rule G11 with nothing behind it.
+static ONLY_CUE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?i)^[^\p{L}\p{N}]*(?:please |请|你要?|一定要?|千万|务必)*(?:(?:do )?remember(?: (?:this|that|it))?|don'?t forget(?: (?:this|that|it))?|keep (?:this|that|it) in mind|note (?:this|that)|from now on|always|记住(?:这个|这点|了)?|记好(?:了)?|记下(?:来|了)?|别忘(?:了|记)?|不要忘(?:了|记)|以后|今后|从现在(?:起|开始)|永远|一直)[^\p{L}\p{N}]*$",
+    )
+});
+
+/// Whether every sentence of a text asks (rule G5): such a text states nothing.
+pub(crate) fn question(text: &str) -> bool {
+    let sentences = crate::sentence::sentences(text);
+    !sentences.is_empty() && sentences.iter().all(|sentence| crate::turns::is_question(&Cleaned::new(sentence).text))
 }
 
 // --- G6 passing ------------------------------------------------------------------------------------------------------
@@ -810,6 +824,24 @@ pub(crate) fn content_chars(cleaned: &Cleaned) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a57_a_bare_cue_is_noise_and_a_question_states_nothing() {
+        for text in
+            ["remember", "Please remember this!", "记住", "请记住。", "from now on", "以后", "ｒｅｍｅｍｂｅｒ", "记\u{200b}住"]
+        {
+            assert!(noise(&Cleaned::new(text)), "{text}");
+        }
+        for text in ["remember the milk", "记住我不吃辣", "from now on reply in Chinese", "以后用中文回复"] {
+            assert!(!noise(&Cleaned::new(text)), "{text}");
+        }
+        for text in ["Is it true that I like tea?", "我喜欢喝茶吗？", "Do I? Really?", "我对花生过敏吗"] {
+            assert!(question(text), "{text}");
+        }
+        for text in ["I like tea.", "Do you know? I like tea.", "我喜欢喝茶。", "Why not? 我不吃辣。"] {
+            assert!(!question(text), "{text}");
+        }
+    }
 
     #[test]
     fn a57_noise_is_a_rule_of_content_not_of_length() {

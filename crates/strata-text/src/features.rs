@@ -17,6 +17,7 @@ pub fn features(text: &str) -> TextFeatures {
         certainty: certainty::of_cleaned(&cleaned),
         negation: certainty::negation_of(&cleaned),
         noise: cues::noise(&cleaned),
+        question: cues::question(text),
         passing: cues::passing(&cleaned),
         deictic: cues::deictic(&cleaned),
         instruction: cues::instruction(&cleaned),

@@ -85,13 +85,13 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     // A secret that is named and assigned.
     (
         SensitiveKind::Secret,
-        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|auth[ _-]?token|access[ _-]?token|token|passwd|pwd|password|passphrase|passcode|密码|口令|密钥|令牌|秘钥|(?-u:\b)pin(?: code)?)["']?\s*(?:[:=：]|:=|=>)\s*["']?(?P<v>[^\s"',;，。；]{4,})"#,
+        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|auth[ _-]?token|access[ _-]?token|token|passwd|pwd|pass ?word|passphrase|passcode|密码|口令|密钥|令牌|秘钥|(?-u:\b)pin(?: code)?)["']?\s*(?:[:=：]|:=|=>)\s*["']?(?P<v>[^\s"',;，。；]{4,})"#,
         assigned,
         false,
     ),
     (
         SensitiveKind::Secret,
-        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret[ _-]?key|secret|token|passwd|pwd|password|passphrase|passcode|(?-u:\b)pin(?: code)?)(?: (?:for|of|to) [\w .-]{1,30}?)? (?:is|was|are|to) (?:now |still )?["']?(?P<v>[^\s"',;]{4,})"#,
+        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret[ _-]?key|secret|token|passwd|pwd|pass ?word|passphrase|passcode|(?-u:\b)pin(?: code)?)(?: (?:for|of|to) [\w .-]{1,30}?)? (?:is|was|are|to) (?:now |still )?["']?(?P<v>[^\s"',;]{4,})"#,
         stated,
         false,
     ),
@@ -653,6 +653,7 @@ mod tests {
         use SensitiveKind::{Address, Card, Email, Health, NationalId, Phone, Secret};
         for (text, kind) in [
             ("my password is hunter2", Secret),
+            ("My pass word: correct-horse-battery", Secret),
             ("password: Tr0ub4dor&3", Secret),
             ("我的密码是abc12345", Secret),
             ("wifi 密码：12345678", Secret),

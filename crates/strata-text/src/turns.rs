@@ -408,7 +408,7 @@ fn sentence_cues(
     }
 }
 
-fn is_question(cleaned: &str) -> bool {
+pub(crate) fn is_question(cleaned: &str) -> bool {
     let end = cleaned.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '”' | '」'));
     end.ends_with(['?', '？']) || end.trim_end_matches(['。', '.']).ends_with('吗')
 }

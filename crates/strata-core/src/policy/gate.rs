@@ -634,6 +634,8 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
     // G5
     if submission.content.noise || submission.content.content_chars < settings.min_content_chars {
         refused.push(Finding::new("G5", "REFUSED", "says nothing that could be remembered"));
+    } else if submission.content.question {
+        refused.push(Finding::new("G5", "REFUSED", "is a question: it asks, and states nothing"));
     }
 
     // G6
@@ -989,7 +991,7 @@ pub fn divert(settings: &GateSettings, gated: &Gated, facts: &EvidenceFacts) -> 
             findings.push(Finding::new(
                 "G9",
                 "CANDIDATE",
-                format!("value score {score:.1} is under {:.1}", settings.value_threshold),
+                format!("value score {:.1} is under {:.1}", score.abs(), settings.value_threshold),
             ));
         } else {
             findings.push(Finding::new("G9", "OK", format!("value score {score:.1}")));

@@ -471,13 +471,14 @@ impl Summary {
 
 /// The tool call of each TOOL turn: its seq and the seq of its call (rule S6). The call is the latest earlier ASSISTANT
 /// turn with the same tool call id; else the ASSISTANT turn right before the run of TOOL turns it stands in (parallel
-/// calls of one turn). A TOOL turn without either is an orphan and not in the map. `turns` ascend by number.
+/// calls of one turn), unless the result names a call and that turn makes none. A TOOL turn without either is an orphan
+/// and not in the map. `turns` ascend by number.
 #[must_use]
 pub fn tool_pairs<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> BTreeMap<u32, u32> {
     let mut calls: BTreeMap<&str, u32> = BTreeMap::new();
     let mut pairs = BTreeMap::new();
-    // The assistant turn that the present run of TOOL turns follows directly.
-    let mut before: Option<u32> = None;
+    // The assistant turn that the present run of TOOL turns follows directly, and whether it names a call.
+    let mut before: Option<(u32, bool)> = None;
     let mut last = None;
     for turn in turns {
         if last.is_some_and(|l: u32| l + 1 != turn.seq) {
@@ -486,14 +487,15 @@ pub fn tool_pairs<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> BTreeMap<u32
         last = Some(turn.seq);
         match turn.role {
             Role::Assistant => {
-                before = Some(turn.seq);
+                before = Some((turn.seq, turn.tool_call_id.is_some()));
                 if let Some(id) = turn.tool_call_id.as_deref() {
                     calls.insert(id, turn.seq);
                 }
             }
             Role::Tool => {
                 let by_id = turn.tool_call_id.as_deref().and_then(|id| calls.get(id).copied());
-                if let Some(call) = by_id.or(before) {
+                let by_place = before.filter(|(_, names_call)| *names_call || turn.tool_call_id.is_none()).map(|(seq, _)| seq);
+                if let Some(call) = by_id.or(by_place) {
                     pairs.insert(turn.seq, call);
                 }
             }

@@ -7,9 +7,9 @@ use super::{Sql, StoredOwner, ledger, owner, query};
 use rusqlite::{Connection, OptionalExtension};
 use strata_core::limits::EVIDENCE;
 use strata_core::policy::conflict::{Decision, Ruling, strongest};
-use strata_core::policy::gate::{Cues, GateSettings, Gated};
+use strata_core::policy::gate::{Cues, GateSettings, Gated, is_user};
 use strata_core::policy::{conflict, status};
-use strata_core::record::{Record, Sensitivity, Source, SourceRef, Status};
+use strata_core::record::{Record, Sensitivity, Source, SourceRef, Status, Tier};
 use strata_core::time::DAY;
 use strata_core::{FactKey, Fault, MemoryId, Owner, Scope, Timestamp};
 use strata_text::Terms;
@@ -112,7 +112,23 @@ pub fn insert(
     for old in queue {
         requeue(db, w, settings, old, &new.record)?;
     }
+    end_overlays(db, w, &new, new.record.event_time)?;
     Ok(new)
+}
+
+/// Rule K10, the other way round: what the user says for good ends the passing wish from before it, or the older value would
+/// be answered until its time is over.
+fn end_overlays(db: &Connection, w: &Writing<'_>, new: &StoredRecord, said: Timestamp) -> Result<(), Fault> {
+    let r = &new.record;
+    let (Some(key), Status::Active, Tier::Stable, true, false) = (&r.key, r.status, r.tier, is_user(r.source), new.is_set) else {
+        return Ok(());
+    };
+    for mut found in query::live_of_slot(db, new.owner, key, Tier::Temporary)? {
+        if found.record.status == Status::Active && found.record.event_time <= said {
+            move_to(db, w, &mut found, Status::Expired, "K10: a later lasting statement of the user ends it", "K10")?;
+        }
+    }
+    Ok(())
 }
 
 fn draft(
@@ -485,6 +501,10 @@ pub fn support(
     if *found != before {
         write_back(db, w, found, "G10")?;
     }
+    if new && is_user(s.source) {
+        // The lasting value said again ends a passing wish from in between, like a new one would.
+        end_overlays(db, w, found, gated.statement_time().unwrap_or(w.now))?;
+    }
     Ok(new)
 }
 
@@ -555,7 +575,7 @@ pub fn activate(
             for old in queue {
                 requeue(db, w, settings, *old, &found.record)?;
             }
-            Ok(())
+            end_overlays(db, w, found, event_time)
         }
         Decision::Candidate { conflicts_with, due } if restored => {
             step(db, w, found, Status::Candidate, &ruling.reason, ruling.rule)?;

@@ -123,6 +123,27 @@ pub fn erased_at(db: &Connection, user_id: i64, digest: &[u8; 32]) -> Result<Opt
     Ok(statement.query_row((user_id, digest), |row| row.get(0)).optional().sql()?.map(Timestamp))
 }
 
+/// Remembers that a statement was forgotten now: evidence from before brings it back no more (rule E7).
+///
+/// # Errors
+/// As the database says.
+pub fn bury(db: &Connection, user_id: i64, digest: &[u8; 32], now: Timestamp) -> Result<(), Fault> {
+    let mut statement =
+        db.prepare_cached("INSERT OR REPLACE INTO tombstones (user_id, digest, time) VALUES (?1, ?2, ?3)").sql()?;
+    statement.execute((user_id, digest, now.micros())).sql()?;
+    Ok(())
+}
+
+/// Takes [`bury`] back: the record was restored.
+///
+/// # Errors
+/// As the database says.
+pub fn unbury(db: &Connection, user_id: i64, digest: &[u8; 32]) -> Result<(), Fault> {
+    let mut statement = db.prepare_cached("DELETE FROM tombstones WHERE user_id = ?1 AND digest = ?2").sql()?;
+    statement.execute((user_id, digest)).sql()?;
+    Ok(())
+}
+
 /// Refuses new statements while the index is too far behind (decision 2 of the architecture). Forgetting is never refused.
 ///
 /// # Errors

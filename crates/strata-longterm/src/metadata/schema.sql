@@ -218,7 +218,7 @@ CREATE TABLE promotions (
   PRIMARY KEY (user_id, promotion_id)
 ) STRICT, WITHOUT ROWID;
 
--- Keyed digests of erased statements (rule E7): no content.
+-- Keyed digests of forgotten statements (rule E7): no content.
 CREATE TABLE tombstones (
   user_id INTEGER NOT NULL,
   digest  BLOB NOT NULL,

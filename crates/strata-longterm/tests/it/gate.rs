@@ -264,3 +264,23 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
         }
     }
 }
+
+#[tokio::test]
+async fn c155_a_secret_is_found_wherever_it_hides_in_a_statement() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    let plain = || says("I drink green tea every day");
+    let metadata = |key: &str, value: &str| pb::Statement { metadata: [(key.to_owned(), value.to_owned())].into(), ..plain() };
+    for statement in [
+        metadata("password", "hunter2secret!"),
+        metadata("k", "my password is hunter2secret!"),
+        pb::Statement { topic: "password: hunter2secret!".into(), ..plain() },
+        pb::Statement { tags: vec!["password: hunter2secret!".into()], ..plain() },
+    ] {
+        assert_eq!(user.remember(statement).await.expect_err("a secret").reason, strata_core::Reason::GatePii);
+    }
+    let phone = user.remember(states("contact.a13812345678", "x", "I drink green tea every day")).await.expect("an answer");
+    assert_eq!(phone.outcome(), pb::Outcome::NeedsConsent);
+    assert!(!world.files_hold("hunter2secret") && !world.files_hold("13812345678"));
+    user.remember(metadata("cup", "blue")).await.expect("harmless metadata");
+}

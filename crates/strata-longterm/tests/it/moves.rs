@@ -96,10 +96,40 @@ async fn x06_a_statement_made_again_keeps_the_forgotten_one_forgotten() {
     let user = world.user("u1");
     let a = id(&user.remember(says("I always park in lot B-17")).await.expect("stored"));
     user.forget(&[&a], &[]).await;
-    let b = id(&user.remember(says("I always park in lot B-17")).await.expect("stored"));
+    world.later(SECOND).await;
+    let b = id(&user.remember(says("I always park in lot B-17")).await.expect("said again"));
     assert_ne!(a, b);
     let answer = user.restore(&[&a]).await;
     assert_eq!((answer.memories[0].status(), answer.findings[0].rule.as_str()), (pb::Status::Deleted, "G10"));
+}
+
+#[tokio::test]
+async fn c029_going_over_the_same_turns_again_does_not_relearn_what_was_forgotten() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    let said = strata_core::Clock::now(&world.clock);
+    for (statement, key) in
+        [(says("I always park in lot B-17"), None), (states("seat", "aisle", "I want an aisle seat"), Some("seat"))]
+    {
+        let a = id(&user.clone().said(said).remember(statement.clone()).await.expect("stored"));
+        world.later(SECOND).await;
+        user.forget(&[&a], &[]).await;
+        for again in
+            [user.clone().said(said).remember(statement.clone()).await, user.clone().said(said).propose(statement.clone()).await]
+        {
+            assert_eq!(again.expect_err("forgotten").reason, Reason::Forgotten);
+        }
+        // Another user's same words are their own; a restore takes the tombstone away; a later statement passes.
+        world.user("u2").said(said).remember(statement.clone()).await.expect("of another user");
+        assert_eq!(user.restore(&[&a]).await.memories[0].status(), pb::Status::Active);
+        user.clone().said(said).remember(statement.clone()).await.expect("evidence for the restored record");
+        user.forget(&[&a], &[]).await;
+        world.later(SECOND).await;
+        user.remember(statement).await.expect("said again later");
+        if let Some(key) = key {
+            assert_eq!(user.values(key).await.len(), 1);
+        }
+    }
 }
 
 #[tokio::test]

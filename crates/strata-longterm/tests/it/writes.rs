@@ -220,6 +220,30 @@ async fn k10_a_passing_wish_overlays_the_stable_value_until_it_ends() {
 }
 
 #[tokio::test]
+async fn k10_what_the_user_says_for_good_ends_an_earlier_passing_wish() {
+    let world = World::new().await;
+    for (name, last) in [
+        ("said again", states("diet.spicy", "no", "I do not eat spicy food")),
+        ("another value", states("diet.spicy", "mild", "from now on I eat mild food")),
+    ] {
+        let user = world.user(name);
+        user.remember(states("diet.spicy", "no", "I do not eat spicy food")).await.expect("stored");
+        world.later(SECOND).await;
+        user.remember(of_kind(pb::Kind::Preference, states("diet.spicy", "yes", "just this once I want spicy food")))
+            .await
+            .expect("stored");
+        assert_eq!(user.values("diet.spicy").await, ["yes"], "{name}");
+        world.later(SECOND).await;
+        let value = last.value.clone();
+        user.remember(last).await.expect("stored");
+        let now = user.lookup("diet.spicy").await;
+        assert_eq!(now.len(), 1, "{name}: {now:?}");
+        assert_eq!(now[0].memory.as_ref().expect("record").value, value, "{name}");
+        assert!(now[0].labels.is_empty(), "{name}: {now:?}");
+    }
+}
+
+#[tokio::test]
 async fn c047_fifty_identical_writes_at_once_give_one_record() {
     let world = World::new().await;
     let user = world.user("u1");
