@@ -204,6 +204,9 @@ impl FactKey {
         if !stem.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'.' | b'-')) {
             return Err(Fault::field("key", "may hold a-z, 0-9, '_', '.', '-', and '[]' at its end for a set"));
         }
+        if stem.split('.').any(str::is_empty) {
+            return Err(Fault::field("key", "has an empty segment: dots stand between names"));
+        }
         Ok(Self(value))
     }
 
@@ -235,6 +238,16 @@ mod tests {
         assert_ne!(join(&["a:b", "c"]), join(&["a", "b:c"]));
         assert_ne!(join(&["ab", ""]), join(&["a", "b"]));
         assert_ne!(join(&["1:a"]), join(&["1", "a"]));
+    }
+
+    #[test]
+    fn keys_are_dotted_names() {
+        for key in ["diet.spicy", "a", "allergy[]", "person.lin.job_title", "x-1.y_2"] {
+            assert!(FactKey::new(key).is_ok(), "{key}");
+        }
+        for key in ["", "[]", ".a", "a.", "a..b", "A", "a b", "a[]b", "键"] {
+            assert!(FactKey::new(key).is_err(), "{key}");
+        }
     }
 
     #[test]

@@ -108,6 +108,8 @@ impl Core {
         common::optional_text("query", &request.query, QUERY_CHARS)?;
         // Checked before any layer is asked: what cannot be shown whole is refused at once.
         common::optional_text("system", &request.system, SYSTEM_CHARS)?;
+        // Its length is bounded by the window; blank is allowed, since a query may stand alone.
+        common::optional_text("input", &request.input, strata_core::limits::MESSAGE_BYTES)?;
         let frame = Frame { system: &request.system, input: &request.input, window };
         context::assemble(&settings, &frame, &Material::default(), &Estimator)?;
 

@@ -366,7 +366,7 @@ impl Core {
                 if statement.key.is_empty() {
                     statement.key = self.registry.resolve_alias(key).to_owned();
                 }
-                let typed = statement.value.as_ref().and_then(|value| common::value("statement.value", value).ok().flatten());
+                let typed = statement.value.as_ref().and_then(|value| common::value("statement.value", value).ok());
                 if typed.is_none_or(|value| value.as_text() != seal.value) {
                     statement.value = Some(common::wire_value(&strata_core::record::Value::Text(seal.value.clone())));
                 }

@@ -116,8 +116,8 @@ pub fn duration(field: &str, value: Option<&prost_types::Duration>, default: i64
 /// A typed value.
 ///
 /// # Errors
-/// `INVALID_FIELD` naming `field` when it is too long, or no number.
-pub fn value(field: &str, wire: &pb::Value) -> Result<Option<Value>, Fault> {
+/// `INVALID_FIELD` naming `field` when it has no form, is too long, or is no number or no JSON.
+pub fn value(field: &str, wire: &pb::Value) -> Result<Value, Fault> {
     use pb::value::Kind;
     let bounded = |text: &str| {
         if text.len() > limits::VALUE_BYTES {
@@ -125,14 +125,19 @@ pub fn value(field: &str, wire: &pb::Value) -> Result<Option<Value>, Fault> {
         }
         self::text(field, text, limits::VALUE_BYTES)
     };
-    Ok(Some(match &wire.kind {
-        None => return Ok(None),
+    Ok(match &wire.kind {
+        None => return Err(Fault::field(field, "must have one of text, number, bool, json")),
         Some(Kind::Text(t)) => Value::Text(bounded(t)?),
         Some(Kind::Number(n)) if is_decimal(n) => Value::Number(n.clone()),
         Some(Kind::Number(_)) => return Err(Fault::field(field, "is not a decimal number of at most 64 bytes")),
         Some(Kind::Bool(b)) => Value::Bool(*b),
-        Some(Kind::Json(j)) => Value::Json(bounded(j)?),
-    }))
+        Some(Kind::Json(j)) => {
+            if serde_json::from_str::<serde::de::IgnoredAny>(j).is_err() {
+                return Err(Fault::field(field, "is no JSON"));
+            }
+            Value::Json(bounded(j)?)
+        }
+    })
 }
 
 /// A decimal number as written: sign, digits, fraction, exponent.
@@ -191,6 +196,18 @@ mod tests {
         for n in ["", "-", ".5", "5.", "1e", "0x1", "NaN", "1,000", "１"] {
             assert!(!is_decimal(n), "{n}");
         }
+    }
+
+    #[test]
+    fn c089_a_value_has_one_well_formed_kind() {
+        use pb::value::Kind;
+        let of = |kind| value("v", &pb::Value { kind });
+        assert!(of(None).is_err());
+        for json in ["{bad", "", "{} {}"] {
+            assert!(of(Some(Kind::Json(json.into()))).is_err(), "{json}");
+        }
+        assert_eq!(of(Some(Kind::Json("{\"a\": 1.0}".into()))), Ok(Value::Json("{\"a\": 1.0}".into())));
+        assert_eq!(of(Some(Kind::Number("0.10".into()))), Ok(Value::Number("0.10".into())));
     }
 
     #[test]

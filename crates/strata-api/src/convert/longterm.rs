@@ -213,7 +213,7 @@ pub fn statement(wire: Option<&pb::Statement>, now: Timestamp) -> Result<Stateme
     Ok(Statement {
         kind,
         key: optional_key("statement.key", &wire.key)?,
-        value: wire.value.as_ref().map(|v| value("statement.value", v)).transpose()?.flatten(),
+        value: wire.value.as_ref().map(|v| value("statement.value", v)).transpose()?,
         content: text("statement.content", &wire.content, limits::CONTENT_CHARS)?,
         source: source("statement.source", wire.source)?,
         source_ref: source_ref(wire.source_ref.as_ref())?,
