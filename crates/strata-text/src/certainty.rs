@@ -200,6 +200,7 @@ pub(crate) fn of_cleaned(cleaned: &Cleaned) -> Certainty {
 static NO_NEGATIONS: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &[
+            "(?:don't|do not|never) forget",
             "no problem",
             "no worries",
             "no doubt",
@@ -220,7 +221,9 @@ static NO_NEGATIONS: LazyLock<Regex> = LazyLock::new(|| {
         ],
         &[
             "不错",
-            "不过",
+            // "However", not the 不 of 不过敏, 不过期, 不过关: by what follows it.
+            "(?:别|不要|不能|勿)忘(?:了|记)?",
+            r"不过(?:[,，、\s]|我|你|他|她|它|咱|这|那|如果|因为|现在|目前|今天|明天|昨天|最近|后来|也|还|只|要|得|是|如此|说实话|其实|总的)",
             "不但",
             "不仅仅?",
             "不管",
@@ -239,7 +242,7 @@ static NO_NEGATIONS: LazyLock<Regex> = LazyLock::new(|| {
             "不用谢",
             "不妨",
             "不如",
-            "不同",
+            r"不同(?:[,，。;；\s]|的|地|于|点|之处|样|类|种|方|人|时|颜)",
             "不然",
             "要不",
             "不禁",
@@ -414,6 +417,12 @@ mod tests {
     #[test]
     fn g12_negation_scope_in_both_languages() {
         for (text, expected) in [
+            ("老王对青霉素不过敏", Negation::Full),
+            ("证件不过期就行", Negation::Full),
+            ("我喜欢茶，不过我更喜欢咖啡", Negation::None),
+            ("不过，周五可以", Negation::None),
+            ("我不同意", Negation::Full),
+            ("两种不同的颜色", Negation::None),
             ("I eat fish", Negation::None),
             ("I don't eat fish", Negation::Full),
             ("never on Mondays", Negation::Full),

@@ -3,13 +3,15 @@
 use crate::certainty;
 use crate::clean::Cleaned;
 use crate::cues;
+use crate::phrases::{compile, regex};
 use crate::sentence::sentence_spans;
 use crate::values::is_name_word;
 use regex::{Regex, RegexBuilder};
 use std::ops::Range;
+use std::sync::LazyLock;
 use strata_core::FactKey;
 use strata_core::policy::registry::{Registry, RegistryProblem};
-use strata_core::text::Certainty;
+use strata_core::text::{Certainty, Negation};
 
 /// Bytes one compiled wording may take: a registry is configuration, and a bad pattern must not eat the memory.
 const PATTERN_SIZE: usize = 1 << 20;
@@ -44,6 +46,8 @@ struct Wording {
     regex: Regex,
     fixed: Option<String>,
     preference: bool,
+    /// The wording itself denies ("我不吃辣"): then a denial around it is part of it.
+    denies: bool,
 }
 
 /// The compiled wordings of a registry, in registry order: the first that matches decides.
@@ -80,6 +84,7 @@ impl SlotMatcher {
                 }
                 wordings.push(Wording {
                     pattern: spec.pattern.clone(),
+                    denies: pattern.value().is_some() && DENIES.is_match(pattern.regex()),
                     regex,
                     fixed: pattern.value().map(str::to_owned),
                     preference: spec.preference,
@@ -128,6 +133,25 @@ impl SlotMatcher {
     }
 }
 
+/// Wordings of a fixed value that deny, by their own source.
+static DENIES: LazyLock<Regex> = LazyLock::new(|| regex("不|没|别|忌|戒|n't|\\bnot\\b|\\bnever\\b|\\bno\\b|cannot|avoid"));
+
+/// What was so once, or would be so: no statement of what is.
+static NOT_SO: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["used to", "previously", "formerly", "back then", "once upon a time", "if i", "if only", "i wish", "suppose", "as if", "were to"],
+        &["如果", "要是", "假如", "假设", "倘若", "若是", "就好了", "以前", "曾经", "过去(?:我|是|在|一直)", "原来我?(?:是|在|住)", "小时候", "当年"],
+    )
+});
+
+/// The clause of a sentence that a match stands in.
+fn clause_of(sentence: &str, at: Range<usize>) -> &str {
+    let ends = |c: char| matches!(c, ',' | '，' | ';' | '；' | '。' | '!' | '！' | '\n');
+    let from = sentence[..at.start].rfind(ends).map_or(0, |i| i + sentence[i..].chars().next().map_or(1, char::len_utf8));
+    let to = sentence[at.end..].find(ends).map_or(sentence.len(), |i| at.end + i);
+    &sentence[from..to]
+}
+
 fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
@@ -136,6 +160,11 @@ impl Wording {
     fn read(&self, cleaned: &Cleaned, sentence: &Range<usize>, passing: bool) -> Option<(usize, SlotMatch)> {
         let captures = self.regex.captures(&cleaned.text[sentence.clone()])?;
         let whole = captures.get(0)?;
+        let clause = clause_of(&cleaned.text[sentence.clone()], whole.range());
+        // "Don't reply in English", "我对花生不过敏", "I used to live in Rome" and "如果我住在上海" do not say that it is so.
+        if (!self.denies && certainty::negation_of(&Cleaned::new(clause)) != Negation::None) || NOT_SO.is_match(clause) {
+            return None;
+        }
         let found = if self.fixed.is_some() { whole } else { captures.name("value")? };
         let raw = found.as_str();
         let value = raw.trim().trim_end_matches([',', ';', '.', ':', '!']);
@@ -169,6 +198,44 @@ fn slug(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn k0_only_the_plain_statement_fills_a_slot() {
+        let matcher = matcher();
+        for text in [
+            "我对花生不过敏",
+            "我对花生没有过敏",
+            "不要用英文回复我",
+            "别用英语跟我说",
+            "别给我订商务舱",
+            "不要用微信联系我",
+            "如果我住在上海就好了",
+            "以前我不吃辣",
+            "Don't reply in English.",
+            "Never reply in French.",
+            "Do not contact me by phone.",
+            "Don't call me Bob.",
+            "Do not book me a window seat.",
+            "Do not use cost centre A-100.",
+            "I am allergic to nothing.",
+            "I used to live in Rome.",
+            "If I live in Rome one day, I'll learn Italian.",
+        ] {
+            assert_eq!(matcher.match_slot(text), None, "{text}");
+        }
+        for (text, key, value) in [
+            ("我对花生过敏", "allergy[]", "花生"),
+            ("我不吃辣", "diet.spicy", "no"),
+            ("I don't eat spicy food", "diet.spicy", "no"),
+            ("别忘了，我的成本中心是 B-200", "work.cost_centre", "B-200"),
+            ("Don't forget my cost centre is B-200.", "work.cost_centre", "B-200"),
+            ("No, my cost centre is B-200.", "work.cost_centre", "B-200"),
+            ("This time I'd like a window seat", "travel.seat", "window"),
+        ] {
+            let found = matcher.match_slot(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!((found.key.as_str(), found.value.as_str()), (key, value), "{text}");
+        }
+    }
 
     fn matcher() -> SlotMatcher {
         SlotMatcher::new(&Registry::builtin()).expect("the built-in wordings compile")

@@ -471,7 +471,7 @@ fn lines(text: &str) -> usize {
 
 /// Whether a text is an object or array in JSON, several of them one after the other, or the beginning of one that was
 /// cut: the shape of a raw payload. Single quotes and Python's literals count too, for a printed dictionary is no less
-/// raw. Prose in brackets ("[draft] call Bob") is none.
+/// raw. Prose in brackets ("(draft) call Bob") is none.
 fn is_json_like(text: &str) -> bool {
     let text = text.trim();
     if !text.starts_with(['{', '[']) {
