@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use std::time::Duration;
-use strata_runtime::ports::Stopwatch;
+use strata_runtime::ports::{Stopwatch, pause};
 
 /// Longest latency that is told apart: one minute. Longer ones count as this long.
 const LONGEST_NANOS: u64 = 60_000_000_000;
@@ -76,6 +76,9 @@ pub struct Plan {
     pub block: usize,
     /// Time for all of it; at least [`Plan::MIN_PAIRS`] pairs of blocks are measured even when they take longer.
     pub time: Duration,
+    /// Rest after each pair of blocks, outside the measurement: for calls so short that they would run into a limit on
+    /// calls per second.
+    pub rest: Duration,
 }
 
 impl Plan {
@@ -138,6 +141,9 @@ pub async fn paired(
             }
         }
         all.block_ratios.extend(ratio(block[0].p50(), block[1].p50()));
+        if !plan.rest.is_zero() {
+            pause(plan.rest).await;
+        }
     }
     Ok(all)
 }
@@ -188,7 +194,7 @@ mod tests {
     #[tokio::test]
     async fn blocks_alternate_and_the_first_of_a_pair_changes() {
         let order = RefCell::new(String::new());
-        let plan = Plan { warm_up: 0, block: 2, time: Duration::ZERO };
+        let plan = Plan { warm_up: 0, block: 2, time: Duration::ZERO, rest: Duration::ZERO };
         let ours = async || {
             order.borrow_mut().push('a');
             Ok(())
@@ -204,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_operation_is_no_measurement() {
-        let plan = Plan { warm_up: 0, block: 1, time: Duration::ZERO };
+        let plan = Plan { warm_up: 0, block: 1, time: Duration::ZERO, rest: Duration::ZERO };
         assert!(paired(plan, async || anyhow::bail!("refused"), async || Ok(())).await.is_err());
     }
 }

@@ -17,7 +17,7 @@ use strata_api::{
 use strata_runtime::ports::Stopwatch;
 
 /// Five seconds in blocks of some 20 ms.
-const PLAN: Plan = Plan { warm_up: 100, block: 20, time: Duration::from_secs(5) };
+const PLAN: Plan = Plan { warm_up: 100, block: 20, time: Duration::from_secs(5), rest: Duration::ZERO };
 /// Calls of each layer that find the slowest.
 const TRIES: usize = 200;
 /// Items of each layer.

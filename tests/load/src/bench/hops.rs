@@ -14,7 +14,7 @@ use strata_api::working::v1::GetTaskRequest;
 use strata_runtime::RpcChannel;
 
 /// Five seconds in blocks of some 20 ms.
-const PLAN: Plan = Plan { warm_up: 300, block: 50, time: Duration::from_secs(5) };
+const PLAN: Plan = Plan { warm_up: 300, block: 50, time: Duration::from_secs(5), rest: Duration::ZERO };
 
 /// `get_task_tcp`.
 pub async fn get_task(site: &Site, server: &Server) -> Result<Measured> {

@@ -21,8 +21,8 @@ use strata_runtime::{
 };
 use strata_text::embed::{Builtin, Embedder as _, Purpose};
 
-/// Calls of microseconds: long blocks, so that reading the clock does not count.
-const CALLS: Plan = Plan { warm_up: 5_000, block: 2_000, time: Duration::from_secs(3) };
+/// Calls of microseconds. A verifier accepts a limited number of signed calls a second: with the rests it is not reached.
+const CALLS: Plan = Plan { warm_up: 2_000, block: 500, time: Duration::from_secs(3), rest: Duration::from_millis(20) };
 /// Bytes of the call and of its answer: a GetTask of a full board, about.
 const BYTES: (usize, usize) = (40, 4_000);
 /// Texts embedded together.
@@ -84,19 +84,18 @@ pub async fn embed(site: &Site) -> Result<Measured> {
     let mut measured = Measured::alone(
         &batches,
         format!(
-            "{texts} texts of some 70 characters, English and Chinese, in batches of {BATCH} on one thread, {spent:.2} s of CPU; times are of a batch"
+            "{texts} sentences, English of some 70 characters and Chinese of some 30, in batches of {BATCH} on one thread, {spent:.2} s of CPU; times are of a batch"
         ),
     );
     measured.per_second = Some(texts as f64 / spent);
     Ok(measured)
 }
 
+/// A statement in English, and one of the same kind in Chinese.
 fn text(number: u64) -> String {
     if number.is_multiple_of(2) {
         statement(number)
     } else {
-        format!(
-            "请记住第{number}号事项：我把蓝色的笔记本放在办公室左边第二个抽屉里，钥匙在前台，下周三之前要还给图书馆，逾期每天罚款五毛钱，不要忘记。"
-        )
+        format!("请记住，我把第{number}号蓝色笔记本放在办公室左边的第二个抽屉里。")
     }
 }

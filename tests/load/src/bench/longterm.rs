@@ -24,7 +24,7 @@ use tonic::Status;
 pub const QUESTION: &str = "Where do I keep my green notebook?";
 
 /// Eight seconds: a write waits for the disk.
-const DURABLE: Plan = Plan { warm_up: 100, block: 25, time: Duration::from_secs(8) };
+const DURABLE: Plan = Plan { warm_up: 100, block: 25, time: Duration::from_secs(8), rest: Duration::ZERO };
 /// Statements said beforehand, so that there are enough to remember.
 const SAID: u64 = 12_000;
 /// Calls that are observed to see what rows a call adds.

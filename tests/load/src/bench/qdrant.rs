@@ -19,7 +19,7 @@ use std::{collections::BTreeSet, time::Duration};
 use strata_api::longterm::v1::RecallRequest;
 
 /// Five seconds in blocks of some 50 ms.
-const PLAN: Plan = Plan { warm_up: 100, block: 20, time: Duration::from_secs(5) };
+const PLAN: Plan = Plan { warm_up: 100, block: 20, time: Duration::from_secs(5), rest: Duration::ZERO };
 /// Records of the user.
 const RECORDS: u64 = 1_000;
 /// Hits of each leg: three times the five that are asked for.

@@ -15,7 +15,7 @@ use std::{cell::Cell, time::Duration};
 use strata_api::session::v1::{AppendTurnsRequest, GetWindowRequest};
 
 /// Six seconds: an append waits for the disk.
-const PLAN: Plan = Plan { warm_up: 50, block: 25, time: Duration::from_secs(6) };
+const PLAN: Plan = Plan { warm_up: 50, block: 25, time: Duration::from_secs(6), rest: Duration::ZERO };
 /// Turns of a session before another is begun: sessions of a usual length.
 const TURNS: u64 = 200;
 /// Turns of the window.
