@@ -98,6 +98,15 @@ pub enum Negation {
     Full,
 }
 
+/// A clause of a text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clause {
+    /// Normal form, as [`TextFeatures::normal`].
+    pub normal: String,
+    /// Widest negation in it.
+    pub negation: Negation,
+}
+
 /// Everything the gate needs to know about the language of one text. Made by `strata_text::features`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextFeatures {
@@ -117,6 +126,10 @@ pub struct TextFeatures {
     pub certainty: Certainty,
     /// Widest negation.
     pub negation: Negation,
+    /// Clauses in order, each with its own negation: a quote may deny one thing and state another (rule G12).
+    pub clauses: Vec<Clause>,
+    /// Says no without a negation word: "avoids", "hates", "忌", "讨厌".
+    pub aversion: bool,
     /// Greeting, acknowledgement, filler (rule G5).
     pub noise: bool,
     /// Asks and states nothing (rule G5): a question, without a statement beside it.

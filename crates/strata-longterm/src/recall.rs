@@ -941,7 +941,8 @@ impl policy::Similarity for SimilarityOf<'_, '_> {
     fn same_claims(&self, better: usize, worse: usize) -> bool {
         let of = |at: usize| self.similarity.features(self.items[at].candidate.row.memory_id);
         let (Some(a), Some(b)) = (of(better), of(worse)) else { return false };
-        let values = |features: &TextFeatures| features.values.iter().map(|v| v.normal.clone()).collect::<BTreeSet<_>>();
+        // In their order: "Alice manages Bob" is not "Bob manages Alice".
+        let values = |features: &TextFeatures| features.values.iter().map(|v| v.normal.clone()).collect::<Vec<_>>();
         a.negation == b.negation && values(&a) == values(&b)
     }
 }

@@ -1,11 +1,11 @@
 //! How certain a text is, and how wide its negation reaches (rules S5, G12; acceptance A41): a summary or a record may
 //! be weaker than its quote, never stronger.
 
-use crate::clean::Cleaned;
+use crate::clean::{Cleaned, normal};
 use crate::phrases::{compile, regex, without};
 use regex::Regex;
 use std::sync::LazyLock;
-use strata_core::text::{Certainty, Negation};
+use strata_core::text::{Certainty, Clause, Negation};
 
 static NO_HEDGES: LazyLock<Regex> = LazyLock::new(|| {
     compile(
@@ -378,6 +378,49 @@ pub(crate) fn negation_of(cleaned: &Cleaned) -> Negation {
     } else {
         Negation::None
     }
+}
+
+static CLAUSE_END: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)[,，;；。!！?？、\n]+|\. |\b(?:but|and|while|whereas|although|though|because|so)\b|但是?|而且?|可是|因为|所以")
+});
+
+/// The clauses of a text with their negations; empty ones are left out.
+pub(crate) fn clauses(cleaned: &Cleaned) -> Vec<Clause> {
+    CLAUSE_END
+        .split(&cleaned.text)
+        .map(|part| Clause { normal: normal(part), negation: negation_of(&Cleaned::new(part)) })
+        .filter(|clause| !clause.normal.is_empty())
+        .collect()
+}
+
+static AVERSION: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "avoid\\w*",
+            "dislik\\w+",
+            "hat(?:e|es|ed)",
+            "refus\\w+",
+            "abstain\\w*",
+            "quit\\w*",
+            "stop(?:s|ped)?",
+            "allergic",
+            "intoleran\\w+",
+            "averse",
+            "opposed",
+            "against",
+            "detest\\w*",
+            "loathe\\w*",
+            "skip\\w*",
+            "other than",
+            "instead of",
+        ],
+        &["忌", "讨厌", "避免", "避开", "戒", "拒绝", "过敏", "反感", "反对", "厌恶", "排斥", "停止", "远离"],
+    )
+});
+
+/// Whether a text says no without a negation word.
+pub(crate) fn aversion(cleaned: &Cleaned) -> bool {
+    AVERSION.is_match(&cleaned.text)
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub fn features(text: &str) -> TextFeatures {
         sensitive: pii::find(&cleaned),
         certainty: certainty::of_cleaned(&cleaned),
         negation: certainty::negation_of(&cleaned),
+        clauses: certainty::clauses(&cleaned),
+        aversion: certainty::aversion(&cleaned),
         noise: cues::noise(&cleaned),
         question: cues::question(text),
         passing: cues::passing(&cleaned),

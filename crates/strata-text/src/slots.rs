@@ -139,8 +139,34 @@ static DENIES: LazyLock<Regex> = LazyLock::new(|| regex("不|没|别|忌|戒|n't
 /// What was so once, or would be so: no statement of what is.
 static NOT_SO: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        &["used to", "previously", "formerly", "back then", "once upon a time", "if i", "if only", "i wish", "suppose", "as if", "were to"],
-        &["如果", "要是", "假如", "假设", "倘若", "若是", "就好了", "以前", "曾经", "过去(?:我|是|在|一直)", "原来我?(?:是|在|住)", "小时候", "当年"],
+        &[
+            "used to",
+            "previously",
+            "formerly",
+            "back then",
+            "once upon a time",
+            "if i",
+            "if only",
+            "i wish",
+            "suppose",
+            "as if",
+            "were to",
+        ],
+        &[
+            "如果",
+            "要是",
+            "假如",
+            "假设",
+            "倘若",
+            "若是",
+            "就好了",
+            "以前",
+            "曾经",
+            "过去(?:我|是|在|一直)",
+            "原来我?(?:是|在|住)",
+            "小时候",
+            "当年",
+        ],
     )
 });
 

@@ -35,6 +35,10 @@ use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::service::Routes;
 
+/// What the settings say when there is no embedder.
+const NO_EMBEDDER: &str = "none: keyword search only";
+/// A peer that is frozen must cost a call seconds, not its whole deadline.
+const PEER_KEEPALIVE: Duration = Duration::from_secs(2);
 /// Between two looks at a store that a service waits for.
 const READINESS_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks at a store that answered last time.
@@ -201,7 +205,12 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         let reach = |role: Layer, here: Option<Routes>, peer: &Option<String>| -> Result<RpcChannel> {
             let channel = match (here, peer) {
                 (Some(routes), _) => local(routes),
-                (None, Some(url)) => channel::connect(&channel::EndpointConfig::new(url.as_str())).map_err(fault)?,
+                (None, Some(url)) => channel::connect(&channel::EndpointConfig {
+                    keepalive_interval: PEER_KEEPALIVE,
+                    keepalive_timeout: PEER_KEEPALIVE,
+                    ..channel::EndpointConfig::new(url.as_str())
+                })
+                .map_err(fault)?,
                 (None, None) => return Err(anyhow!("peers.{} is not set", role.name())),
             };
             Ok(signer.sign(channel))
@@ -269,7 +278,7 @@ impl Running {
         for (key, value) in &self.about.settings {
             tracing::info!(setting = key, value, "running with");
         }
-        if self.about.settings.get("embedder").is_some_and(|e| e.starts_with("none")) {
+        if self.about.settings.get("embedder").is_some_and(|e| e == NO_EMBEDDER) {
             tracing::warn!(
                 "no embedding model: recall finds by key and by words, not by meaning; `make model` fetches the built-in one"
             );
@@ -404,13 +413,21 @@ async fn embedder(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Arc<d
 fn about(config: &Config, embedder: Option<&dyn Embedder>) -> About {
     let roles: Vec<_> = config.roles.iter().map(|r| r.name()).collect();
     let redis = if config.redis.url.is_some() { "redis" } else { "embedded" };
-    let settings = BTreeMap::from([
-        ("roles".to_owned(), roles.join(", ")),
-        ("session store".to_owned(), redis.to_owned()),
-        ("ledger".to_owned(), redis.to_owned()),
-        ("index".to_owned(), if config.qdrant.url.is_some() { "qdrant" } else { "exact (embedded)" }.to_owned()),
-        ("embedder".to_owned(), embedder.map_or_else(|| "none: keyword search only".to_owned(), |e| e.identity().name.clone())),
-    ]);
+    let mut settings = BTreeMap::from([("roles".to_owned(), roles.join(", "))]);
+    let mut set = |key: &str, value: &str| settings.insert(key.to_owned(), value.to_owned());
+    // Only what this process knows: another role's settings are that process's to tell.
+    if config.runs(Layer::Router) {
+        set("ledger", redis);
+    }
+    if config.runs(Layer::Session) {
+        set("session store", redis);
+    }
+    if config.runs(Layer::Longterm) {
+        set("index", if config.qdrant.url.is_some() { "qdrant" } else { "exact (embedded)" });
+    }
+    if config.runs(Layer::Session) || config.runs(Layer::Longterm) {
+        set("embedder", embedder.map_or(NO_EMBEDDER, |e| e.identity().name.as_str()));
+    }
     About { version: env!("CARGO_PKG_VERSION").to_owned(), settings }
 }
 

@@ -665,6 +665,10 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
 
     // G12
     refused.extend(faithful(&submission));
+    if drops_denial(submission.content, submission.quote) {
+        // Not refused: the content may say no in words that no list knows. But it waits.
+        lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the quote denies and the content does not"));
+    }
     if submission.quote.reported && is_user(s.source) {
         if submission.content.reported {
             lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the user reports the words of others"));
@@ -870,6 +874,24 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
         refused.push(Finding::new("G12", "REFUSED", "denies more than the quote"));
     }
     refused
+}
+
+/// Whether the clause of the quote that the content is about denies, and the content does not (rule G12).
+fn drops_denial(content: &TextFeatures, quote: &TextFeatures) -> bool {
+    if content.negation != Negation::None || content.aversion || quote.negation != Negation::Full {
+        return false;
+    }
+    let pairs = |text: &str| -> BTreeSet<(char, char)> {
+        let letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
+        letters.windows(2).map(|w| (w[0], w[1])).collect()
+    };
+    let of_content = pairs(&content.normal);
+    // The clause that shares most with the content; of equals the one that denies least.
+    let closest = quote
+        .clauses
+        .iter()
+        .max_by_key(|clause| (pairs(&clause.normal).intersection(&of_content).count(), std::cmp::Reverse(clause.negation)));
+    closest.is_some_and(|clause| clause.negation == Negation::Full)
 }
 
 const fn value_words(kind: ValueKind) -> &'static str {

@@ -364,7 +364,9 @@ mod tests {
         let what = (
             proptest::sample::select(kinds),
             any_of(Tier::ALL),
-            proptest::option::of("[a-z][a-z0-9_.-]{0,20}(\\[\\])?".prop_map(|k| FactKey::new(k).expect("key"))),
+            proptest::option::of(
+                "[a-z][a-z0-9_-]{0,9}(\\.[a-z0-9_-]{1,9}){0,2}(\\[\\])?".prop_map(|k| FactKey::new(k).expect("key")),
+            ),
             value(),
             ".*",
             ".*",

@@ -284,3 +284,23 @@ async fn c155_a_secret_is_found_wherever_it_hides_in_a_statement() {
     assert!(!world.files_hold("hunter2secret") && !world.files_hold("13812345678"));
     user.remember(metadata("cup", "blue")).await.expect("harmless metadata");
 }
+
+#[tokio::test]
+async fn g12_a_denial_of_the_quote_is_not_dropped() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    for (quote, content, expected) in [
+        ("I do not like green tea.", "I like green tea.", pb::Status::Candidate),
+        ("我不喜欢绿茶。", "我喜欢绿茶。", pb::Status::Candidate),
+        ("From now on, never book the night train.", "Book the night train.", pb::Status::Candidate),
+        ("I don't like coffee, I like black tea.", "I like black tea.", pb::Status::Active),
+        ("我不喜欢咖啡，我喜欢红茶。", "我喜欢红茶。", pb::Status::Active),
+        ("I don't eat shellfish.", "The user avoids shellfish.", pb::Status::Active),
+        ("我从不吃香菜。", "用户忌香菜。", pb::Status::Active),
+        ("I do not drink milk.", "I do not drink milk.", pb::Status::Active),
+    ] {
+        let statement = pb::Statement { content: content.into(), source_quote: quote.into(), ..says(content) };
+        let result = user.remember(statement).await.unwrap_or_else(|fault| panic!("{quote} > {content}: {fault:?}"));
+        assert_eq!(status(&result), expected, "{quote} > {content}: {:?}", rules(&result));
+    }
+}
