@@ -8,7 +8,8 @@ pub mod page;
 /// Generated code of one package.
 macro_rules! package {
     ($($area:ident),*) => { $(
-        #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::disallowed_methods, clippy::wildcard_enum_match_arm, clippy::unwrap_used)]
+        // Comments of the protos are prose for every language, not rustdoc.
+        #[allow(missing_docs, rustdoc::all, clippy::all, clippy::pedantic, clippy::disallowed_methods, clippy::wildcard_enum_match_arm, clippy::unwrap_used)]
         #[doc = concat!("Package `strata.", stringify!($area), ".v1`.")]
         pub mod $area {
             /// Version 1.

@@ -1,8 +1,8 @@
 //! Language work for English and Chinese, with a substring fallback for Japanese and Korean. Pure functions over text,
 //! and the embedders; no store, no clock, no runtime.
 //!
-//! * [`analyze`], [`terms`], [`query_terms`], [`bm25`]: the keyword leg of recall (rule R3);
-//! * [`features`]: everything the gate has to know about a text (rules G3 to G12, S3, S5);
+//! * [`fn@analyze`], [`terms`], [`query_terms`], [`bm25`]: the keyword leg of recall (rule R3);
+//! * [`fn@features`]: everything the gate has to know about a text (rules G3 to G12, S3, S5);
 //! * [`tokens`], [`sentences`]: budgets and cuts (rules C4, S11; cases C080, C084);
 //! * [`slots`]: from a sentence to a registered key (rule K0);
 //! * [`embed`]: from a text to a vector.

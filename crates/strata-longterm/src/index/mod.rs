@@ -24,7 +24,7 @@ use strata_core::{AgentId, Fault, MemoryId, Owner, Timestamp};
 /// index never holds such texts, and no character in one can mean anything to a query language (cases C043, C044).
 pub type Mark = i64;
 
-/// Mark of the user level: no agent's, because [`mark`] never gives it.
+/// Mark of the user level: no agent's, because `mark` never gives it.
 pub const USER_LEVEL: Mark = 0;
 
 /// Mark of some text; `of` keeps different uses apart. Equal texts give equal marks on every machine; different ones
