@@ -2,6 +2,7 @@
 //! all before any transaction begins (case C134).
 
 use crate::metadata::insert::Material;
+use crate::recall::{caller_space, checked};
 use crate::scope::OwnerScope;
 use crate::state::State;
 use std::collections::BTreeSet;
@@ -42,6 +43,7 @@ pub fn submit(
     by: &Submitter<'_>,
     statement: Statement,
 ) -> Result<(Gated, Material), Fault> {
+    let vector = supplied_vector(state, &statement)?;
     let content = features(&statement.content);
     let quote = features(&statement.source_quote);
     let others = [features(&other_texts(&statement))];
@@ -66,8 +68,17 @@ pub fn submit(
         statement,
     };
     let gated = gate::judge(settings, submission).map_err(gate::Refusal::fault)?;
-    let material = Material { memory_id: MemoryId(state.ports.ids.next()), terms: terms(&index), request_id: by.request_id };
+    let material =
+        Material { memory_id: MemoryId(state.ports.ids.next()), terms: terms(&index), request_id: by.request_id, vector };
     Ok((gated, material))
+}
+
+/// The statement's own vector, when the service runs with the callers' embedder; ignored when it makes its own.
+fn supplied_vector(state: &State, statement: &Statement) -> Result<Option<(String, Vec<f32>)>, Fault> {
+    let Some(space) = caller_space(state.embedder.as_deref()).filter(|_| !statement.vector.is_empty()) else { return Ok(None) };
+    let mut vector = statement.vector.clone();
+    checked("statement.vector", &mut vector, space.dimensions)?;
+    Ok(Some((space.name.clone(), vector)))
 }
 
 /// Every text of the caller beside content, quote and value, one a line: secrets hide there too. A metadata pair is read

@@ -42,7 +42,7 @@ use strata_runtime::ports::Ports;
 use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
 use strata_text::TextFeatures;
-use strata_text::embed::{Embedder, Purpose, normalise};
+use strata_text::embed::{Embedder, EmbedderIdentity, Purpose, normalise};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -316,16 +316,14 @@ impl Recall {
         if vector.is_empty() {
             return Ok(None);
         }
-        let Some(space) = self.parts.index.space() else {
-            return Err(Fault::field("vector", "the service runs without vectors"));
-        };
-        if vector.len() != space.dims {
-            return Err(Fault::field("vector", format!("must have {} dimensions", space.dims)));
+        match caller_space(self.parts.embedder.as_deref()) {
+            // Vectors of two models are never compared, whatever their dimensions (case C123).
+            None => Err(Fault::field(
+                "vector",
+                "the service does not run with `embedder.kind = \"caller\"`: it makes its own vectors",
+            )),
+            Some(space) => checked("vector", &mut vector, space.dimensions).map(|()| Some(vector)),
         }
-        if !normalise(&mut vector) {
-            return Err(Fault::field("vector", "must be finite and not zero"));
-        }
-        Ok(Some(vector))
     }
 
     async fn prepare(
@@ -430,6 +428,10 @@ impl Recall {
         if asked.vector.is_some() {
             return asked.vector.clone();
         }
+        if embedder.is_caller() {
+            // No vector came with the query: that is the caller's choice, not a failure.
+            return None;
+        }
         let text = asked.query.as_deref()?;
         // One letter means nothing to an embedder and everything to the words (case C077).
         if text.chars().filter(|c| c.is_alphanumeric()).count() < 2 {
@@ -447,7 +449,7 @@ impl Recall {
 
     /// Makes the vectors of rows the index has still to be told of; content never changes, so they are kept.
     async fn embed_pending(&self, pending: &mut [PendingRow]) {
-        let Some(embedder) = &self.parts.embedder else { return };
+        let Some(embedder) = self.parts.embedder.as_ref().filter(|embedder| !embedder.is_caller()) else { return };
         let dims = self.parts.index.space().map_or(0, |space| space.dims);
         let mut missing: Vec<&mut PendingRow> =
             pending.iter_mut().filter(|row| row.vector.is_none() && row.content.is_some()).take(PENDING_EMBEDS).collect();
@@ -875,6 +877,23 @@ fn put_under_newer(items: &mut Vec<Item>) {
         }
         at += 1;
     }
+}
+
+/// The space of vectors that callers supply, when the service runs with them.
+#[must_use]
+pub fn caller_space(embedder: Option<&dyn Embedder>) -> Option<&EmbedderIdentity> {
+    embedder.filter(|embedder| embedder.is_caller()).map(Embedder::identity)
+}
+
+/// Checks a supplied vector and brings it to unit length.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `field`.
+pub fn checked(field: &'static str, vector: &mut [f32], dimensions: usize) -> Result<(), Fault> {
+    if vector.len() != dimensions {
+        return Err(Fault::field(field, format!("must have {dimensions} dimensions")));
+    }
+    if normalise(vector) { Ok(()) } else { Err(Fault::field(field, "must be finite and not zero")) }
 }
 
 /// Vectors and claims of records, read when they are first compared.

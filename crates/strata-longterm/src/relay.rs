@@ -361,6 +361,10 @@ impl Relay {
         let (Some(embedder), Some(space)) = (self.shared.embedder.clone(), self.shared.index.space()) else {
             return Ok(Vec::new());
         };
+        if embedder.is_caller() {
+            // What came without a vector stays without one: it is found by its words.
+            return Ok(Vec::new());
+        }
         let mut fresh = Vec::new();
         let mut missing: Vec<&mut Change> = changes.iter_mut().filter(|change| change.content.is_some()).collect();
         for chunk in missing.chunks_mut(EMBED_TEXTS) {

@@ -110,7 +110,7 @@ impl LongtermRole {
             database: deps.database.clone(),
             registry: Arc::clone(&deps.registry),
             index,
-            embedder: deps.embedder,
+            embedder: deps.embedder.clone(),
             relay: relay.clone(),
         });
         recall.spawn(&tasks);
@@ -123,6 +123,7 @@ impl LongtermRole {
             database: deps.database,
             registry: deps.registry,
             matcher,
+            embedder: deps.embedder,
             recall,
             relay,
         };

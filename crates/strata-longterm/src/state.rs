@@ -10,6 +10,7 @@ use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::Ports;
 use strata_runtime::sqlite::Database;
+use strata_text::embed::Embedder;
 use strata_text::slots::SlotMatcher;
 
 /// Shared by the handlers; read-only but for the settings, which a hot reload replaces as a whole.
@@ -21,6 +22,8 @@ pub struct State {
     pub settings: Arc<ArcSwap<PolicySettings>>,
     /// The truth.
     pub database: Database,
+    /// Makes vectors, or stands for the callers that do.
+    pub embedder: Option<Arc<dyn Embedder>>,
     /// Finds what is relevant.
     pub recall: Recall,
     /// Tells the index.

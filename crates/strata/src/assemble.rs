@@ -30,7 +30,7 @@ use strata_runtime::{
     stack::{self, StackDeps},
 };
 use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
-use strata_text::embed::{Builtin, Cached, Embedder, OpenAi, OpenAiConfig};
+use strata_text::embed::{Builtin, Cached, Caller, Embedder, OpenAi, OpenAiConfig};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::service::Routes;
@@ -141,7 +141,8 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             ports: ports.clone(),
             settings: Arc::clone(&settings),
             store,
-            embedder: embedder.clone(),
+            // Turns carry no vector of the caller: they are searched by words then.
+            embedder: embedder.clone().filter(|embedder| !embedder.is_caller()),
             page_tokens: PageTokens::new(&secret),
         };
         let role = Arc::new(SessionRole::build(deps).await.map_err(fault)?);
@@ -390,6 +391,10 @@ async fn embedder(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Arc<d
     let settings = &config.embedder;
     match settings.kind {
         EmbedderKind::None => Ok(None),
+        EmbedderKind::Caller => {
+            let dimensions = settings.dimensions.context("embedder.dimensions is required for the kind caller")?;
+            Ok(Some(Arc::new(Caller::new(settings.model.clone().unwrap_or_default(), dimensions))))
+        }
         EmbedderKind::Builtin => {
             let dir = settings.model_dir.clone();
             if !dir.join("weights.npz").exists() {

@@ -143,6 +143,8 @@ pub enum EmbedderKind {
     Builtin,
     /// Any server that speaks the OpenAI embeddings API.
     Openai,
+    /// The callers': vectors come with statements and queries; `model` and `dimensions` name their space.
+    Caller,
     /// None: keyword search only.
     None,
 }
@@ -160,7 +162,7 @@ pub struct EmbedderConfig {
     /// Key of that server.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<SecretString>,
-    /// Model of that server.
+    /// Model of that server, or of the callers.
     pub model: Option<String>,
     /// Dimensions of that model.
     pub dimensions: Option<usize>,
@@ -355,6 +357,9 @@ impl Config {
         }
         if self.embedder.kind == EmbedderKind::Openai && (self.embedder.url.is_none() || self.embedder.model.is_none()) {
             return Err(Fault::field("embedder.url", "url and model are required for the kind openai"));
+        }
+        if self.embedder.kind == EmbedderKind::Caller && (self.embedder.model.is_none() || self.embedder.dimensions.is_none()) {
+            return Err(Fault::field("embedder.model", "model and dimensions are required for the kind caller"));
         }
         let keys = self.api_keys()?;
         if self.runs(Layer::Router) {

@@ -3,7 +3,7 @@
 //! terms, owner row with its epoch, outbox and audit. Nothing else in the crate inserts into `records`.
 
 use super::row::{StoredRecord, by_id, id_bytes};
-use super::{Sql, StoredOwner, ledger, owner, query};
+use super::{Sql, StoredOwner, ledger, owner, query, search};
 use rusqlite::{Connection, OptionalExtension};
 use strata_core::limits::EVIDENCE;
 use strata_core::policy::conflict::{Decision, Ruling, strongest};
@@ -39,6 +39,8 @@ pub struct Material {
     pub terms: Terms,
     /// Request id, for evidence without a turn.
     pub request_id: Option<Uuid>,
+    /// The caller's vector with the name of its model, checked.
+    pub vector: Option<(String, Vec<f32>)>,
 }
 
 /// Inserts a record as the ruling says and moves what it replaces.
@@ -108,6 +110,9 @@ pub fn insert(
     add_evidence(db, w, &mut new, gated, material)?;
     new.update(db)?;
     write_terms(db, &new, &material.terms)?;
+    if let Some((model, vector)) = &material.vector {
+        search::put_vectors(db, model, &[(new.record.memory_id, vector.clone())])?;
+    }
     announce(db, w, &new, ruling.rule)?;
     for old in queue {
         requeue(db, w, settings, old, &new.record)?;

@@ -4,5 +4,6 @@ mod gate;
 mod moves;
 mod reads;
 mod target;
+mod vectors;
 mod world;
 mod writes;

@@ -46,6 +46,10 @@ impl World {
     }
 
     pub async fn seeded(seed: u64) -> Self {
+        Self::with_embedder(seed, None).await
+    }
+
+    pub async fn with_embedder(seed: u64, embedder: Option<Arc<dyn strata_text::embed::Embedder>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let clock = ManualClock::at(START);
         let location = Location::File(directory.path().join("longterm.db"));
@@ -56,7 +60,7 @@ impl World {
             settings,
             database: database.clone(),
             index: IndexConfig::Exact,
-            embedder: None,
+            embedder,
             registry: Arc::new(Registry::builtin()),
             secret: b"a secret of the tests, not of anyone".to_vec(),
         };

@@ -3,10 +3,12 @@
 
 pub mod builtin;
 pub mod cached;
+pub mod caller;
 pub mod openai;
 
 pub use builtin::Builtin;
 pub use cached::Cached;
+pub use caller::Caller;
 pub use openai::{OpenAi, OpenAiConfig};
 
 use async_trait::async_trait;
@@ -77,6 +79,11 @@ pub trait Embedder: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`EmbedError`]; all texts or none.
     async fn embed(&self, texts: &[&str], purpose: Purpose) -> Result<Vec<Vec<f32>>, EmbedError>;
+
+    /// Whether the vectors are the caller's: they come with the requests, and [`Self::embed`] makes none.
+    fn is_caller(&self) -> bool {
+        false
+    }
 
     /// Drops what is kept of a text (rule E2); nothing for an embedder without a cache.
     fn forget(&self, _text: &str) {}
