@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=0.20.2
-root=${STRATA_TOOLS:-.cache/tools}
+root=${TOOLS_DIR:-.cache/tools}
 deny=$root/bin/cargo-deny
 if ! [ -x "$deny" ]; then
   cargo install cargo-deny --locked --version "$version" --root "$root" --quiet

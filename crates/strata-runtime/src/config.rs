@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Prefix of the environment variables that are configuration: `STRATA_LONGTERM__READERS` is `longterm.readers`.
 pub const ENV_PREFIX: &str = "STRATA_";
-/// Variables with the prefix that are not configuration: the name of the file itself.
-const ENV_IGNORED: [&str; 1] = ["CONFIG"];
+/// Variables with the prefix that are not configuration: the name of the file itself, and what the client commands read.
+const ENV_IGNORED: [&str; 3] = ["CONFIG", "SERVER", "API_KEY"];
 
 /// What is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -240,7 +240,13 @@ impl Default for Config {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 7420)), internal_listen: None, grace_seconds: 20, max_in_flight: 1_024 }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            internal_listen: None,
+            grace_seconds: 20,
+            // What waits behind more than this waits longer than it helps: at 200 writes a second it is over a second of work.
+            max_in_flight: 256,
+        }
     }
 }
 

@@ -54,6 +54,19 @@ fn a_bad_setting_is_named_with_its_source() {
 }
 
 #[test]
+fn what_the_client_commands_read_is_no_configuration() {
+    for variable in ["STRATA_SERVER", "STRATA_API_KEY", "STRATA_CONFIG"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_strata"))
+            .args(["config", "print"])
+            .env_clear()
+            .env(variable, if variable == "STRATA_CONFIG" { "/dev/null" } else { "http://127.0.0.1:7420" })
+            .output()
+            .expect("strata runs");
+        assert!(output.status.success(), "{variable}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn a_listener_open_to_strangers_is_refused_without_credentials() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(&["serve", "--listen", "0.0.0.0:0", "--data-dir", &folder.path().display().to_string()]);

@@ -17,7 +17,7 @@ pub const ROLES: [&str; 4] = ["working", "session", "longterm", "router"];
 
 /// The model of `make model`, so that every form of the product sees the same vectors.
 pub fn model_dir() -> PathBuf {
-    let dir = std::env::var_os("STRATA_MODEL_DIR")
+    let dir = std::env::var_os("MODEL_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/use-multilingual-v3"), PathBuf::from);
     assert!(dir.join("weights.npz").exists(), "the embedding model is missing: run `make model`");
     dir.canonicalize().expect("a real folder")

@@ -4,5 +4,6 @@ mod architecture;
 mod cli;
 mod cluster;
 mod coverage;
+mod reload;
 mod stories;
 mod survival;

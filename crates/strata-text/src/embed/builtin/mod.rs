@@ -201,7 +201,7 @@ mod tests {
     use std::sync::LazyLock;
 
     fn directory() -> PathBuf {
-        std::env::var_os("STRATA_MODEL_DIR")
+        std::env::var_os("MODEL_DIR")
             .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/use-multilingual-v3"), PathBuf::from)
     }
 

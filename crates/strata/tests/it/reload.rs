@@ -1,0 +1,68 @@
+//! The configuration file of a running server: `policy` and `modes` follow it, a bad file changes nothing.
+
+use crate::cluster::{READY, model_dir, strata};
+use serde_json::{Value, json};
+use std::{path::Path, time::Duration};
+use strata_testkit::process::Child9;
+
+fn write(path: &Path, text: &str) {
+    // As an editor and a ConfigMap do it: a new file takes the place of the old one.
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).expect("written");
+    std::fs::rename(&new, path).expect("renamed");
+}
+
+fn propose(url: &str, n: u32) -> Result<Value, String> {
+    let request = json!({"user_id": "u", "statement": {"kind": "KIND_FACT", "content": format!("The badge has the number {n}77."),
+        "source": "SOURCE_MODEL_INFERENCE", "source_quote": format!("The badge has the number {n}77."), "trigger": "TRIGGER_DECISION_POINT"}});
+    let output = strata(&["ctl", "--server", url, "call", "Propose", &request.to_string()]);
+    if output.status.success() {
+        return Ok(serde_json::from_slice(&output.stdout).expect("JSON"));
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a198_modes_and_policy_follow_the_file_without_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("strata.toml");
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a port").port();
+    let with = |rest: &str| {
+        format!(
+            "data_dir = {:?}\n[server]\nlisten = \"127.0.0.1:{port}\"\n{rest}",
+            folder.path().join("data").display().to_string()
+        )
+    };
+    write(&config, &with(""));
+    let mut server = Child9::of(env!("CARGO_BIN_EXE_strata"))
+        .args(["serve", "--config", &config.display().to_string()])
+        .clean_env()
+        .env("STRATA_EMBEDDER__MODEL_DIR", model_dir())
+        .spawn();
+    server.wait_for_line(READY, |line| line.contains("ready"));
+    let url = format!("http://127.0.0.1:{port}");
+    propose(&url, 1).expect("NORMAL writes");
+
+    let reloaded = |server: &mut Child9, times: usize| {
+        let seen = strata_testkit::poll::blocking(Duration::from_secs(20), || {
+            let lines = server.output(strata_testkit::process::Stream::Err);
+            let lines = lines.into_iter().chain(server.output(strata_testkit::process::Stream::Out));
+            (lines.filter(|line| line.contains("were reloaded")).count() >= times).then_some(())
+        });
+        seen.expect("the file is followed");
+    };
+    write(&config, &with("[modes]\nlongterm = \"WRITE_OFF\"\n"));
+    reloaded(&mut server, 1);
+    let refusal = propose(&url, 2).expect_err("WRITE_OFF refuses");
+    assert!(refusal.contains("LAYER_WRITE_OFF"), "{refusal}");
+
+    // A bad file is refused as a whole: still WRITE_OFF.
+    write(&config, &with("[modes]\nlongterm = \"NORMAL\"\n[policy.recall]\nfloor = -1.0\n"));
+    server.wait_for_line(Duration::from_secs(20), |line| line.contains("is refused"));
+    assert!(propose(&url, 3).is_err());
+
+    write(&config, &with("[modes]\nlongterm = \"NORMAL\"\n"));
+    reloaded(&mut server, 2);
+    propose(&url, 4).expect("NORMAL again");
+    assert_eq!(server.terminate(Duration::from_secs(25)).code(), Some(0));
+}
