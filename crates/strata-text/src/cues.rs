@@ -220,8 +220,15 @@ pub(crate) fn noise(cleaned: &Cleaned) -> bool {
         return true;
     }
     // An order to remember that does not say what is no statement either.
-    FILLER.is_match(&cleaned.text) || ONLY_CUE.is_match(&cleaned.text)
+    FILLER.is_match(&cleaned.text) || ONLY_CUE.is_match(&cleaned.text) || CALLED_BY_NAME.is_match(&cleaned.text)
 }
+
+/// A greeting or exclamation with a name behind it: "Hey Melanie!", "Thanks, Bob".
+static CALLED_BY_NAME: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"^[^\p{L}\p{N}]*(?i:hey|hi|hello|wow|thanks|thank you|bye|goodbye|good (?:morning|evening|night)|congrats|aww?|yeah|sure)[,! ]+\p{Lu}[\p{L}'-]*[^\p{L}\p{N}]*$",
+    )
+});
 
 /// "Remember!", "记住": the cue of rule G11 with nothing behind it.
 static ONLY_CUE: LazyLock<Regex> = LazyLock::new(|| {
@@ -831,6 +838,12 @@ mod tests {
             ["remember", "Please remember this!", "记住", "请记住。", "from now on", "以后", "ｒｅｍｅｍｂｅｒ", "记\u{200b}住"]
         {
             assert!(noise(&Cleaned::new(text)), "{text}");
+        }
+        for text in ["Hey Melanie!", "Wow, Caroline!", "Thanks, Bob", "Good morning Ada."] {
+            assert!(noise(&Cleaned::new(text)), "{text}");
+        }
+        for text in ["Hey Melanie, I moved to Rome.", "Sure, I like tea", "Thanks to Bob we won"] {
+            assert!(!noise(&Cleaned::new(text)), "{text}");
         }
         for text in ["remember the milk", "记住我不吃辣", "from now on reply in Chinese", "以后用中文回复"] {
             assert!(!noise(&Cleaned::new(text)), "{text}");
