@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
-/// Turns in one append: keeps the progress visible.
+/// Turns that a question about its evidence looks at.
 const QUESTION_K: u32 = 10;
 
 struct Player<'a> {
@@ -99,7 +99,7 @@ impl Player<'_> {
     async fn offer(&mut self, session: &str, seq: u64, sentence: &str, index: usize) -> Result<()> {
         let features = strata_text::features(sentence);
         // A question states nothing, and a greeting is not worth a call: an agent would not offer them either.
-        if sentence.ends_with(['?', '？']) || features.noise || sentence.chars().count() > strata_core::limits::CONTENT_CHARS {
+        if features.question || features.noise || sentence.chars().count() > strata_core::limits::CONTENT_CHARS {
             return Ok(());
         }
         let explicit = features.durable;
