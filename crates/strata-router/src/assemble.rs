@@ -156,10 +156,7 @@ impl Core {
         let request = working::GetTaskRequest { user_id: user(call), agent_id: agent(call), task_id: task_id.to_owned() };
         let mut client = self.layers.working.clone();
         Some(match within(limit, client.get_task(signed(request, reading(&call.principal, &call.owner)))).await {
-            Part::Here(working::GetTaskResponse { task: Some(mut task) }) => {
-                self.label_overlays(&call.owner, &mut task).await;
-                Part::Here(task)
-            }
+            Part::Here(working::GetTaskResponse { task: Some(task) }) => Part::Here(task),
             Part::Here(working::GetTaskResponse { task: None }) => Part::Absent("not found"),
             Part::Absent(what) => Part::Absent(what),
             Part::Failed(why) => Part::Failed(why),

@@ -17,6 +17,7 @@ mod gate;
 mod layers;
 pub mod ledger;
 pub mod modes;
+mod overlays;
 mod owners;
 mod promote;
 mod proxy;
@@ -169,7 +170,7 @@ impl RouterRole {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     pub async fn recover(&self) -> Result<(), Fault> {
-        self.core.owners.flush().await?;
+        self.core.catch_up().await?;
         self.core.recover().await
     }
 
@@ -186,7 +187,7 @@ async fn recovery(core: Arc<Core>) {
     let mut round = 0_u32;
     loop {
         let work = async {
-            core.owners.flush().await?;
+            core.catch_up().await?;
             core.recover().await?;
             if round.is_multiple_of(SWEEP_ROUNDS) {
                 core.ledger.sweep(core.ports.clock.now()).await?;

@@ -6,18 +6,57 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use strata_core::limits::{CLAIM_LEASE_SECONDS, LEDGER_BACKLOG, MARK_SECONDS};
-use strata_core::policy::ownership::{self, Chain, ClaimVerdict, KeyState, Mark, Place, SealVerdict};
+use strata_core::policy::authz::Principal;
+use strata_core::policy::ownership::{self, Chain, ClaimState, ClaimVerdict, KeyState, Mark, Place, SealVerdict};
 use strata_core::time::SECOND;
 use strata_core::{Clock, Fault, Owner, Reason, Timestamp, id};
 
 /// Lost swaps in a row before a caller is told to come again: each means that another router made progress.
 const ATTEMPTS: u32 = 32;
 
-/// What waits for a ledger that is down.
+/// What waits for a store that is down.
 #[derive(Clone, Debug)]
-enum Late {
-    Claim { user: String, chain: Chain, keys: Vec<String>, epoch: u64 },
-    Mark { user: String, key: String, mark: Mark },
+pub(crate) enum Late {
+    /// A claim that a board made by itself.
+    Claim {
+        /// Its chain.
+        chain: Chain,
+        /// Its keys.
+        keys: Vec<String>,
+        /// The board's own epoch.
+        epoch: u64,
+    },
+    /// The mark of an outer owner.
+    Mark {
+        /// Its key.
+        key: String,
+        /// The owner.
+        mark: Mark,
+    },
+    /// A board that has still to be told what became an overlay.
+    Overlay {
+        /// What.
+        overlay: Overlay,
+        /// The board was asked and did not have the fact.
+        looked: bool,
+    },
+}
+
+/// A claim that an outer owner turned into an overlay (rule P2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overlay {
+    /// The scope of the claim.
+    pub(crate) place: Place,
+    /// Its key, as the ledger has it.
+    pub(crate) key: String,
+}
+
+/// For whom something waits, and on whose behalf it is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) principal: Principal,
+    pub(crate) owner: Owner,
+    pub(crate) late: Late,
 }
 
 /// What a step sees and changes.
@@ -33,7 +72,20 @@ struct View {
 pub(crate) struct Owners {
     ledger: Arc<dyn Ledger>,
     clock: Arc<dyn Clock>,
-    late: Mutex<VecDeque<Late>>,
+    late: Mutex<VecDeque<Waiting>>,
+}
+
+/// Claims that are overlays now and were none before.
+fn overlaid(keys: &[String], before: &[KeyState], after: &[KeyState]) -> Vec<Overlay> {
+    let mut out = Vec::new();
+    for ((key, before), after) in keys.iter().zip(before).zip(after) {
+        for claim in after.claims.iter().filter(|claim| claim.state == ClaimState::Overlay) {
+            if before.claim_of(&claim.place).is_none_or(|earlier| earlier.state != ClaimState::Overlay) {
+                out.push(Overlay { place: claim.place.clone(), key: key.clone() });
+            }
+        }
+    }
+    out
 }
 
 fn key_field(key: &str) -> String {
@@ -66,6 +118,7 @@ impl Owners {
         Self { ledger, clock, late: Mutex::default() }
     }
 
+    /// Takes one step; says which claims it turned into overlays, for their boards to be told.
     async fn update<T>(
         &self,
         user: &str,
@@ -73,7 +126,7 @@ impl Owners {
         scope: Option<&Place>,
         keep_seconds: i64,
         mut step: impl FnMut(&mut View, Timestamp) -> Result<T, Fault> + Send,
-    ) -> Result<T, Fault> {
+    ) -> Result<(T, Vec<Overlay>), Fault> {
         let mut fields: Vec<String> = keys.iter().map(|key| key_field(key)).collect();
         fields.extend(scope.map(scope_field));
         for _ in 0..ATTEMPTS {
@@ -82,6 +135,7 @@ impl Owners {
             let states =
                 stored.iter().take(keys.len()).map(|text| decode(text.as_ref())).collect::<Result<Vec<KeyState>, Fault>>()?;
             let scope_keys = if scope.is_some() { decode(stored.last().and_then(Option::as_ref))? } else { BTreeSet::new() };
+            let before = states.clone();
             let mut view = View { states, scope: scope_keys };
             let answer = step(&mut view, now)?;
             debug_assert!(view.states.iter().all(ownership::invariant::hold), "an invariant of ownership is broken");
@@ -96,10 +150,10 @@ impl Owners {
             }
             // Unchanged fields are compared too only when something else changes: then the step saw one moment.
             if changes.iter().all(|change| change.old == change.new) {
-                return Ok(answer);
+                return Ok((answer, Vec::new()));
             }
             match self.ledger.swap(user, &changes, now, now.plus(keep_seconds * SECOND)).await? {
-                Swap::Done => return Ok(answer),
+                Swap::Done => return Ok((answer, overlaid(keys, &before, &view.states))),
                 Swap::Lost => {}
                 Swap::Full => return Err(Fault::limit("claims", crate::ledger::MAX_FIELDS, "keys and scopes of one user")),
             }
@@ -119,7 +173,7 @@ impl Owners {
         keys: &[String],
         owned: Option<&[Vec<Mark>]>,
         floor: u64,
-    ) -> Result<u64, Fault> {
+    ) -> Result<(u64, Vec<Overlay>), Fault> {
         self.update(&owner.user_key(), keys, Some(chain.own()), CLAIM_LEASE_SECONDS.max(MARK_SECONDS), |view, now| {
             if let Some(owned) = owned {
                 for (state, owned) in view.states.iter_mut().zip(owned) {
@@ -144,69 +198,55 @@ impl Owners {
         .await
     }
 
-    /// Remembers a claim that the board made by itself while the ledger was down (rule P4).
-    pub(crate) fn claim_later(&self, owner: &Owner, chain: &Chain, keys: &[String], epoch: u64) {
-        self.push(Late::Claim { user: owner.user_key(), chain: chain.clone(), keys: keys.to_vec(), epoch });
-    }
-
-    /// Remembers a mark that could not be left.
-    pub(crate) fn mark_later(&self, owner: &Owner, key: &str, mark: Mark) {
-        self.push(Late::Mark { user: owner.user_key(), key: key.to_owned(), mark });
-    }
-
-    fn push(&self, late: Late) {
+    /// Remembers what could not be done now: a claim that the board made by itself while the ledger was down (rule P4), a
+    /// mark that could not be left, a board that could not be told.
+    pub(crate) fn later(&self, principal: &Principal, owner: &Owner, late: Late) {
         let mut queue = self.late.lock();
         if queue.len() >= LEDGER_BACKLOG {
             queue.pop_front();
         }
-        queue.push_back(late);
+        queue.push_back(Waiting { principal: principal.clone(), owner: owner.clone(), late });
     }
 
-    /// Enters what waited for the ledger; stops at the first failure.
+    /// The next one of what waits.
+    pub(crate) fn take_late(&self) -> Option<Waiting> {
+        self.late.lock().pop_front()
+    }
+
+    /// Back to the head of the line: the store is still down.
+    pub(crate) fn still_late(&self, waiting: Waiting) {
+        self.late.lock().push_front(waiting);
+    }
+
+    /// Enters a claim that a board made by itself (rule P4).
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE`: the rest waits on.
-    pub(crate) async fn flush(&self) -> Result<(), Fault> {
-        loop {
-            let Some(late) = self.late.lock().pop_front() else { return Ok(()) };
-            let done = match &late {
-                Late::Claim { user, chain, keys, epoch } => {
-                    self.update(user, keys, Some(chain.own()), MARK_SECONDS, |view, now| {
-                        for state in &mut view.states {
-                            state.enter(chain, *epoch, now, now.plus(CLAIM_LEASE_SECONDS * SECOND));
-                        }
-                        view.scope.extend(keys.iter().cloned());
-                        Ok(())
-                    })
-                    .await
-                }
-                Late::Mark { user, key, mark } => self.mark_at(user, key, mark).await,
-            };
-            if let Err(fault) = done {
-                if is_down(&fault) {
-                    self.late.lock().push_front(late);
-                }
-                return Err(fault);
+    /// `STORE_UNAVAILABLE`.
+    pub(crate) async fn enter(&self, owner: &Owner, chain: &Chain, keys: &[String], epoch: u64) -> Result<Vec<Overlay>, Fault> {
+        self.update(&owner.user_key(), keys, Some(chain.own()), MARK_SECONDS, |view, now| {
+            for state in &mut view.states {
+                state.enter(chain, epoch, now, now.plus(CLAIM_LEASE_SECONDS * SECOND));
             }
-        }
+            view.scope.extend(keys.iter().cloned());
+            Ok(())
+        })
+        .await
+        .map(|((), overlaid)| overlaid)
     }
 
     /// An outer level owns the key now (rule P2).
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    pub(crate) async fn mark(&self, owner: &Owner, key: &str, mark: &Mark) -> Result<(), Fault> {
-        self.mark_at(&owner.user_key(), key, mark).await
-    }
-
-    async fn mark_at(&self, user: &str, key: &str, mark: &Mark) -> Result<(), Fault> {
-        self.update(user, &[key.to_owned()], None, MARK_SECONDS, |view, _| {
+    pub(crate) async fn mark(&self, owner: &Owner, key: &str, mark: &Mark) -> Result<Vec<Overlay>, Fault> {
+        self.update(&owner.user_key(), &[key.to_owned()], None, MARK_SECONDS, |view, _| {
             for state in &mut view.states {
                 state.mark(mark.clone());
             }
             Ok(())
         })
         .await
+        .map(|((), overlaid)| overlaid)
     }
 
     /// Seals a task's claim for a promotion (rule P5), above `floor`.
@@ -232,9 +272,11 @@ impl Owners {
             }
         })
         .await
+        .map(|(epoch, _)| epoch)
     }
 
-    /// Ends a seal (rule P5): committed with the mark of the new owner, or undone; then the fresh epoch is returned.
+    /// Ends a seal (rule P5): committed with the mark of the new owner, or undone; then the fresh epoch is returned. Says
+    /// which claims of other scopes became overlays.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
@@ -245,7 +287,7 @@ impl Owners {
         key: &str,
         promotion_id: &str,
         committed: Option<&Mark>,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<(Option<u64>, Vec<Overlay>), Fault> {
         self.update(&owner.user_key(), &[key.to_owned()], None, MARK_SECONDS, |view, now| {
             Ok(view.states.first_mut().and_then(|state| state.settle(place, promotion_id, committed.cloned(), now)))
         })
@@ -272,6 +314,7 @@ impl Owners {
             Ok(())
         })
         .await
+        .map(|_| ())
     }
 
     /// What the ledger knows of keys, without what lapsed.

@@ -453,14 +453,13 @@ impl Core {
                 }
                 None => self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await,
             };
-            if settled.is_err() {
-                tracing::warn!(promotion_id = entry.promotion.promotion_id, "the ledger did not take a commit");
+            match settled {
+                Ok((_, overlaid)) => self.tell_boards(&entry.principal, &entry.owner, overlaid).await,
+                Err(_) => tracing::warn!(promotion_id = entry.promotion.promotion_id, "the ledger did not take a commit"),
             }
         }
-        if let Some((key, mark)) = mark
-            && self.owners.mark(&entry.owner, &key, &mark).await.is_err()
-        {
-            self.owners.mark_later(&entry.owner, &key, mark);
+        if let Some((key, mark)) = mark {
+            self.leave_mark(&entry.principal, &entry.owner, &key, mark).await;
         }
         Ok(Some(Event::Settled))
     }
@@ -474,11 +473,11 @@ impl Core {
     async fn undo(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
         let (chain, key) = self.source_of(entry)?;
         let settled = self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await;
-        let fresh = settled
-            .ok()
-            .flatten()
-            .unwrap_or_else(|| next_epoch(entry.promotion.seal_epoch.unwrap_or_default(), self.ports.clock.now()));
-        Ok(self.settle_source(entry, false, fresh).await?.then_some(Event::Settled))
+        let (fresh, overlaid) = settled.unwrap_or_default();
+        let fresh = fresh.unwrap_or_else(|| next_epoch(entry.promotion.seal_epoch.unwrap_or_default(), self.ports.clock.now()));
+        let told = self.settle_source(entry, false, fresh).await?;
+        self.tell_boards(&entry.principal, &entry.owner, overlaid).await;
+        Ok(told.then_some(Event::Settled))
     }
 
     /// Tells the board how it ended; false when it does not answer.

@@ -5,7 +5,7 @@ use crate::attest::attest;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, relayed, signed};
 use crate::modes::Passage;
-use crate::owners::is_down;
+use crate::owners::{Late, is_down};
 use prost::Message as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use strata_api::working::v1::working_memory_service_server::WorkingMemoryService
 use strata_core::id::Level;
 use strata_core::limits::BOARD_FACTS;
 use strata_core::policy::authz::Layer;
-use strata_core::policy::ownership::{self, Chain, ClaimState, Mark, Place};
+use strata_core::policy::ownership::{self, Chain, Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
 use tonic::{Request, Response, Status};
 
 /// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger.
-const SIDE_LOOK: Duration = Duration::from_millis(300);
+pub(crate) const SIDE_LOOK: Duration = Duration::from_millis(300);
 /// Times a write is signed again above a store's epoch (rule P3): once heals a lost ledger, a second time a race.
 const STALE_ATTEMPTS: u32 = 3;
 
@@ -68,13 +68,7 @@ impl WorkingMemoryService for Proxy {
     }
 
     async fn get_task(&self, request: Request<working::GetTaskRequest>) -> Result<Response<working::GetTaskResponse>, Status> {
-        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/GetTask", request)?;
-        let answer = relayed(self.0.layers.working.clone().get_task(self.0.outgoing(&call, body)).await)?;
-        let mut answer = answer.into_inner();
-        if let Some(task) = &mut answer.task {
-            self.0.label_overlays(&call.owner, task).await;
-        }
-        Ok(Response::new(answer))
+        pass!(self, request, working.get_task, "/strata.working.v1.WorkingMemoryService/GetTask")
     }
 
     async fn put_facts(&self, request: Request<working::PutFactsRequest>) -> Result<Response<working::PutFactsResponse>, Status> {
@@ -201,7 +195,7 @@ impl LongTermMemoryService for Proxy {
         let attestation = self.0.attested(&call, body.statement.as_ref(), explicit).await?;
         let request = self.0.attesting(&call, body, attestation);
         let answer = relayed(self.0.layers.longterm.clone().remember(request).await)?;
-        self.0.note_owner(&call.owner, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
         Ok(answer)
     }
 
@@ -210,7 +204,7 @@ impl LongTermMemoryService for Proxy {
         let attestation = self.0.attested(&call, body.statement.as_ref(), false).await?;
         let request = self.0.attesting(&call, body, attestation);
         let answer = relayed(self.0.layers.longterm.clone().propose(request).await)?;
-        self.0.note_owner(&call.owner, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
         Ok(answer)
     }
 
@@ -227,7 +221,7 @@ impl LongTermMemoryService for Proxy {
     ) -> Result<Response<longterm::ConfirmCandidateResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/ConfirmCandidate", request)?;
         let answer = relayed(self.0.layers.longterm.clone().confirm_candidate(self.0.outgoing(&call, body)).await)?;
-        self.0.note_owner(&call.owner, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
         Ok(answer)
     }
 
@@ -286,7 +280,7 @@ impl LongTermMemoryService for Proxy {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/RestoreMemories", request)?;
         let answer = relayed(self.0.layers.longterm.clone().restore_memories(self.0.outgoing(&call, body)).await)?;
         for memory in &answer.get_ref().memories {
-            self.0.note_owner(&call.owner, Some(memory)).await;
+            self.0.note_owner(&call, Some(memory)).await;
         }
         Ok(answer)
     }
@@ -320,16 +314,20 @@ impl Core {
         let chain = Chain::task(&call.owner, None, &task);
         let owned = self.owned_outside(call, &keys).await;
         match self.owners.claim(&call.owner, &chain, &keys, owned.as_deref(), floor).await {
+            Ok((epoch, overlaid)) => {
+                self.tell_boards(&call.principal, &call.owner, overlaid).await;
+                Ok(epoch)
+            }
             Err(down) if is_down(&down) => {
                 // The ledger is down: long-term memory's own rows still decide, else the claim is the board's own (rule P4).
                 let outer = owned.iter().flatten().zip(&keys).find_map(|(marks, key)| marks.first().map(|mark| (key, mark)));
                 if let Some((key, mark)) = outer {
                     return Err(ownership::owned_by(key, &mark.place, mark.epoch));
                 }
-                self.owners.claim_later(&call.owner, &chain, &keys, fresh);
+                self.owners.later(&call.principal, &call.owner, Late::Claim { chain, keys, epoch: fresh });
                 Ok(fresh)
             }
-            verdict => verdict,
+            Err(refused) => Err(refused),
         }
     }
 
@@ -384,16 +382,13 @@ impl Core {
 
     /// Leaves the mark of a key that long-term memory owns now (rule P2). Best effort: a mark that cannot be left waits for
     /// the ledger, and until then long-term memory itself is asked before every claim.
-    pub(crate) async fn note_owner(&self, owner: &Owner, memory: Option<&longterm::Memory>) {
+    async fn note_owner(&self, Call { principal, owner, .. }: &Call, memory: Option<&longterm::Memory>) {
         let Some(memory) = memory else { return };
         if memory.key.is_empty() || memory.status != i32::from(longterm::Status::Active) {
             return;
         }
         let Some(mark) = mark_of(owner, memory.scope, memory.owner_epoch) else { return };
-        let left = tokio::time::timeout(SIDE_LOOK, self.owners.mark(owner, &memory.key, &mark)).await;
-        if !matches!(left, Ok(Ok(()))) {
-            self.owners.mark_later(owner, &memory.key, mark);
-        }
+        self.leave_mark(principal, owner, &memory.key, mark).await;
     }
 
     /// A scope ended. Best effort: without the ledger its claims end with their leases.
@@ -401,19 +396,6 @@ impl Core {
         match tokio::time::timeout(SIDE_LOOK, self.owners.end(owner, place)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => tracing::warn!(level = place.level.name(), "claims of an ended scope wait for their leases"),
-        }
-    }
-
-    /// Shows which facts of a board are overlays of an outer owner's key (rule P2). Best effort.
-    pub(crate) async fn label_overlays(&self, owner: &Owner, task: &mut working::Task) {
-        let keys: Vec<String> = task.facts.iter().map(|fact| self.registry.resolve_alias(&fact.key).to_owned()).collect();
-        if keys.is_empty() {
-            return;
-        }
-        let Ok(Ok(states)) = tokio::time::timeout(SIDE_LOOK, self.owners.states(owner, &keys)).await else { return };
-        let place = Place::new(Level::Task, task.task_id.clone());
-        for (fact, state) in task.facts.iter_mut().zip(states).filter(|(fact, _)| fact.reference.is_none()) {
-            fact.overlay |= state.claim_of(&place).is_some_and(|claim| claim.state == ClaimState::Overlay);
         }
     }
 

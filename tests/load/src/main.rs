@@ -9,6 +9,7 @@ mod limits;
 mod process;
 mod raw;
 mod report;
+mod role;
 mod stats;
 
 use anyhow::{Context as _, Result};

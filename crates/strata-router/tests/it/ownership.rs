@@ -147,3 +147,14 @@ async fn boards_go_on_without_the_ledger_and_claims_are_entered_later() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_board_that_did_not_answer_is_told_of_its_overlay_later() {
+    let world = World::new(embedded()).await;
+    world.working().put_facts(put("t", "home.city", "Berlin")).await.unwrap();
+    world.fake.working_down.store(true, Ordering::SeqCst);
+    world.longterm().remember(remember("profile.city", "The user lives in Paris.")).await.unwrap();
+    world.fake.working_down.store(false, Ordering::SeqCst);
+    world.router.recover().await.unwrap();
+    assert!(world.fake.fact("t", "home.city").overlay, "the board carries the label itself");
+}

@@ -1,6 +1,7 @@
-//! Admission: a listener takes what it can hold and refuses the rest at once. It never queues: a queue in front of an
-//! overloaded service only makes every answer late.
+//! Admission: a listener takes what it can serve in good time and refuses the rest at once ([`super::limit`]). It never
+//! queues: a queue in front of an overloaded service only makes every answer late.
 
+use super::limit::{AdaptiveLimit, Place};
 use super::{Middleware, Rpc, forward, is_open, refuse, status};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -8,6 +9,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use strata_core::policy::authz;
 use strata_core::{Fault, Reason, limits};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
@@ -15,7 +17,7 @@ use tonic::body::Body;
 /// Bounds of [`Admission`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionSettings {
-    /// Calls being served at a time, streams included.
+    /// Calls being served at a time at most, streams included; under overload fewer.
     pub max_in_flight: usize,
     /// Bytes of one call's request body, all messages of a client stream together.
     pub max_call_bytes: usize,
@@ -37,10 +39,12 @@ impl Default for AdmissionSettings {
 #[derive(Clone, Debug)]
 pub struct Admission {
     settings: AdmissionSettings,
-    calls: Arc<Semaphore>,
+    calls: AdaptiveLimit,
     bytes: Arc<Semaphore>,
 }
 
+/// In the headers of an answer only when the call failed before it had a body.
+const GRPC_STATUS: &str = "grpc-status";
 /// Milliseconds to wait before a retry: about the time in which a loaded service ends a few calls.
 const RETRY_AFTER_MS: u64 = 200;
 
@@ -55,7 +59,7 @@ impl Admission {
     pub fn new(settings: AdmissionSettings) -> Self {
         Self {
             settings,
-            calls: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
+            calls: AdaptiveLimit::new(settings.max_in_flight),
             bytes: Arc::new(Semaphore::new(settings.max_bytes_in_flight.min(Semaphore::MAX_PERMITS))),
         }
     }
@@ -67,14 +71,20 @@ impl Middleware for Admission {
             // A busy service is alive: a probe must not restart it.
             return forward(next, request).await;
         }
-        let Ok(call) = Arc::clone(&self.calls).try_acquire_owned() else {
+        let Some(place) = self.calls.enter() else {
             return refuse(overloaded("calls"));
         };
+        let method = authz::find(request.uri().path()).map(|method| method.path);
         let request = request.map(|inner| {
             Body::new(Metered { inner, total: Arc::clone(&self.bytes), held: None, seen: 0, max: self.settings.max_call_bytes })
         });
         let response = forward(next, request).await;
-        response.map(|inner| Body::new(Admitted { inner, _call: call }))
+        if let Some(method) = method
+            && !response.headers().contains_key(GRPC_STATUS)
+        {
+            self.calls.served(method, &place);
+        }
+        response.map(|inner| Body::new(Admitted { inner, _place: place }))
     }
 }
 
@@ -130,7 +140,7 @@ impl HttpBody for Metered {
 /// A response body that holds the call's place until it is dropped.
 struct Admitted {
     inner: Body,
-    _call: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl HttpBody for Admitted {

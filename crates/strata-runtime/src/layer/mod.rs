@@ -6,6 +6,7 @@ pub mod admission;
 pub mod auth;
 pub mod body;
 pub mod deadline;
+pub mod limit;
 pub mod metrics;
 pub mod panic;
 pub mod request_id;

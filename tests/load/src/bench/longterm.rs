@@ -7,6 +7,7 @@ use crate::{
     process::{EchoServers, Embedder, Server, Site},
     raw::sqlite::{Inserts, counts, files},
     report::Measured,
+    role::{Longterm, question},
     stats::{Latencies, Plan, paired, ratio},
 };
 use anyhow::{Context as _, Result, ensure};
@@ -147,14 +148,15 @@ pub async fn seed(server: &Server, records: u64) -> Result<String> {
 }
 
 /// `recall_exact_1k` and `recall_exact_10k`.
-pub async fn recall(server: &Server, records: u64) -> Result<Measured> {
+pub async fn recall(site: &Site, records: u64) -> Result<Measured> {
+    const USER: &str = "recall";
     let seeding = Stopwatch::start();
-    let user = seed(server, records).await?;
+    let role = Longterm::start(&site.scratch).await?;
+    let mut longterm = role.seed(USER, records).await?;
     let seeding = seeding.elapsed();
-    let mut longterm = Agent::new(&server.channel).longterm;
-    let request = RecallRequest { user_id: user, query: QUESTION.into(), ..RecallRequest::default() };
+    let request = question(USER, QUESTION);
     let answer = longterm.recall(request.clone()).await?.into_inner();
-    ensure!(!answer.items.is_empty() && !answer.degraded, "the recall is empty or degraded");
+    ensure!(answer.items.len() == 5 && !answer.degraded, "the recall is short or degraded");
     let mut paths: Vec<&str> = answer.items.iter().flat_map(|i| i.paths.iter().map(String::as_str)).collect();
     paths.sort_unstable();
     paths.dedup();
@@ -168,9 +170,10 @@ pub async fn recall(server: &Server, records: u64) -> Result<Measured> {
         longterm.recall(request.clone()).await?;
         calls.record(call.elapsed());
     }
+    role.stop().await;
     let note = format!(
-        "Recall by the public RPC, all in one over TCP, {records} records of one user with 512-dimensional vectors, exact index, k 5, found by {}; the query's \
-         vector comes from the cache, as a supplied one would; storing took {:.0} s",
+        "Recall in the role, over the local channel, {records} records of one user with 512-dimensional vectors, exact index, k 5, the query's vector \
+         supplied, found by {}; storing took {:.0} s",
         paths.join(" and "),
         seeding.as_secs_f64()
     );

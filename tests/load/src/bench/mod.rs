@@ -2,7 +2,7 @@
 
 mod context;
 mod hops;
-mod local;
+pub(crate) mod local;
 mod longterm;
 mod memory;
 mod overload;
@@ -114,6 +114,8 @@ impl Bench {
         self.row("local_call", Box::pin(local::call())).await;
         let site = self.site.clone();
         self.row("embed_builtin", Box::pin(local::embed(&site))).await;
+        self.row("recall_exact_1k", Box::pin(longterm::recall(&site, 1_000))).await;
+        self.row("recall_exact_10k", Box::pin(longterm::recall(&site, 10_000))).await;
         self.all_in_one().await;
         self.durable().await;
         self.cluster().await;
@@ -129,15 +131,7 @@ impl Bench {
 
     /// The server as it comes: every role in one process, embedded stores, the built-in model.
     async fn all_in_one(&mut self) {
-        let names = [
-            "start_to_ready",
-            "rss_all_in_one",
-            "get_task_tcp",
-            "assemble_12",
-            "recall_exact_1k",
-            "overload_3x",
-            "recall_exact_10k",
-        ];
+        let names = ["start_to_ready", "rss_all_in_one", "get_task_tcp", "assemble_12", "overload_3x"];
         if !self.wants(&names) {
             return;
         }
@@ -164,9 +158,7 @@ impl Bench {
         .await;
         self.row("get_task_tcp", Box::pin(hops::get_task(&site, &server))).await;
         self.row("assemble_12", Box::pin(context::assemble(&server))).await;
-        self.row("recall_exact_1k", Box::pin(longterm::recall(&server, 1_000))).await;
         self.row("overload_3x", Box::pin(overload::three_times(&server))).await;
-        self.row("recall_exact_10k", Box::pin(longterm::recall(&server, 10_000))).await;
         server.stop();
     }
 
