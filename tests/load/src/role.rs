@@ -4,7 +4,7 @@
 use crate::agent::{remember, statement};
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::ArcSwap;
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures::stream::{self, TryStreamExt as _};
 use std::{path::Path, sync::Arc, time::Duration};
 use strata_api::{
     convert::longterm::wire_attestation,
