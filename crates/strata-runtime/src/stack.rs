@@ -10,6 +10,7 @@ use crate::layer::metrics::Metrics;
 use crate::layer::panic::CatchPanic;
 use crate::layer::request_id::RequestIds;
 use crate::layer::trace::Trace;
+use crate::layer::undecodable::Undecodable;
 use crate::layer::{Rpc, Use};
 use crate::ports::Ports;
 use crate::signing::Verifier;
@@ -55,6 +56,7 @@ pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &Stac
             .layer(Use::new(deps.deadline))
             // Innermost, so that a defect of a handler is an answer for all layers above.
             .layer(Use::new(CatchPanic))
+            .layer(Use::new(Undecodable))
             .service(service),
     )
 }
@@ -73,6 +75,7 @@ pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -
             // The only authorisation of a layer: the router's signature over who asks, for whom, and for what.
             .layer(Use::from(verifier))
             .layer(Use::new(CatchPanic))
+            .layer(Use::new(Undecodable))
             .service(service),
     )
 }

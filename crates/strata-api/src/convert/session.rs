@@ -73,8 +73,11 @@ fn bounded(field: &str, value: &str, max_bytes: usize) -> Result<String, Fault> 
 /// `INVALID_FIELD` naming the field as `turns[i].<field>`, or `turns` when there are none or more than
 /// [`limits::APPEND_TURNS`].
 pub fn new_turns(turns: Vec<pb::NewTurn>, now: Timestamp, tokens: impl Fn(&str) -> u32) -> Result<Vec<Turn>, Fault> {
-    if turns.is_empty() || turns.len() > limits::APPEND_TURNS {
+    if turns.is_empty() {
         return Err(Fault::field("turns", format!("must hold 1 to {} turns", limits::APPEND_TURNS)));
+    }
+    if turns.len() > limits::APPEND_TURNS {
+        return Err(Fault::limit("turns", limits::APPEND_TURNS, "turns"));
     }
     turns.into_iter().enumerate().map(|(i, turn)| new_turn(i, turn, now, &tokens)).collect()
 }

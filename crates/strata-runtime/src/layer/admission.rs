@@ -1,5 +1,8 @@
-//! Admission: a listener takes what it can serve in good time and refuses the rest at once ([`super::limit`]). It never
-//! queues: a queue in front of an overloaded service only makes every answer late.
+//! Admission: a listener takes what it can serve in good time and refuses the rest at once. It never queues: a queue in front
+//! of an overloaded service only makes every answer late.
+//!
+//! Reads give way first ([`super::limit`]): an answer that is late is worth little and can be asked for again, while what was
+//! said and is not stored may be lost. Writes share commits, so many at a time are served better than few.
 
 use super::limit::{AdaptiveLimit, Place};
 use super::{Middleware, Rpc, forward, is_open, refuse, status};
@@ -17,7 +20,7 @@ use tonic::body::Body;
 /// Bounds of [`Admission`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionSettings {
-    /// Calls being served at a time at most, streams included; under overload fewer.
+    /// Calls being served at a time at most, streams included; of reads fewer under overload.
     pub max_in_flight: usize,
     /// Bytes of one call's request body, all messages of a client stream together.
     pub max_call_bytes: usize,
@@ -39,7 +42,8 @@ impl Default for AdmissionSettings {
 #[derive(Clone, Debug)]
 pub struct Admission {
     settings: AdmissionSettings,
-    calls: AdaptiveLimit,
+    calls: Arc<Semaphore>,
+    reads: AdaptiveLimit,
     bytes: Arc<Semaphore>,
 }
 
@@ -59,7 +63,8 @@ impl Admission {
     pub fn new(settings: AdmissionSettings) -> Self {
         Self {
             settings,
-            calls: AdaptiveLimit::new(settings.max_in_flight),
+            calls: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
+            reads: AdaptiveLimit::new(settings.max_in_flight),
             bytes: Arc::new(Semaphore::new(settings.max_bytes_in_flight.min(Semaphore::MAX_PERMITS))),
         }
     }
@@ -71,20 +76,26 @@ impl Middleware for Admission {
             // A busy service is alive: a probe must not restart it.
             return forward(next, request).await;
         }
-        let Some(place) = self.calls.enter() else {
+        let Ok(call) = Arc::clone(&self.calls).try_acquire_owned() else {
             return refuse(overloaded("calls"));
         };
-        let method = authz::find(request.uri().path()).map(|method| method.path);
+        let read = match authz::find(request.uri().path()).filter(|method| !method.writes()) {
+            Some(method) => match self.reads.enter() {
+                Some(place) => Some((method.path, place)),
+                None => return refuse(overloaded("reads")),
+            },
+            None => None,
+        };
         let request = request.map(|inner| {
             Body::new(Metered { inner, total: Arc::clone(&self.bytes), held: None, seen: 0, max: self.settings.max_call_bytes })
         });
         let response = forward(next, request).await;
-        if let Some(method) = method
+        if let Some((method, place)) = &read
             && !response.headers().contains_key(GRPC_STATUS)
         {
-            self.calls.served(method, &place);
+            self.reads.served(method, place);
         }
-        response.map(|inner| Body::new(Admitted { inner, _place: place }))
+        response.map(|inner| Body::new(Admitted { inner, _call: call, _read: read.map(|(_, place)| place) }))
     }
 }
 
@@ -140,7 +151,8 @@ impl HttpBody for Metered {
 /// A response body that holds the call's place until it is dropped.
 struct Admitted {
     inner: Body,
-    _place: Place,
+    _call: OwnedSemaphorePermit,
+    _read: Option<Place>,
 }
 
 impl HttpBody for Admitted {

@@ -1,4 +1,4 @@
-//! How many calls a listener serves at a time: as many as it can without slowing each other down.
+//! How many reads a listener serves at a time: as many as it can without slowing each other down.
 //!
 //! A fixed limit is either too low for calls that wait for something else, or so high that an overloaded service answers
 //! everybody late. This one is found by measurement. A method's own time is learnt from calls that came while the listener

@@ -12,6 +12,7 @@ pub mod panic;
 pub mod request_id;
 pub mod signed;
 pub mod trace;
+pub mod undecodable;
 
 use http::{Request, Response};
 use std::convert::Infallible;

@@ -208,6 +208,24 @@ async fn the_peer_address_reaches_the_authenticator_over_tcp() {
     assert_eq!(status.code(), Code::Unauthenticated);
 }
 
+#[tokio::test]
+async fn a_message_that_cannot_be_decoded_is_the_callers_mistake() {
+    let double = Double::default();
+    let stack = public(&double);
+    // A frame of three bytes that are no message: field 1 with a length beyond the end.
+    let body =
+        tonic::body::Body::new(http_body_util::Full::from(&b"\0\0\0\0\x03\x0a\xff\x01"[..]).map_err(|never| match never {}));
+    let request = http::Request::post("/strata.admin.v1.AdminService/GetStatus")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)
+        .expect("a request");
+    let response = stack.oneshot(request).await.expect("answered");
+    let status = Status::from_header_map(response.headers()).expect("a status");
+    assert_eq!((status.code(), reason(&status)), (Code::InvalidArgument, Reason::InvalidField));
+    assert!(status.message().contains("request"));
+}
+
 fn bounded(double: &Double, admission: AdmissionSettings) -> Client {
     let deps = StackDeps { admission, ..StackDeps::new(Ports::system()) };
     Client::new(channel::local(stack::public(double.routes(), Arc::new(Authenticator::local(operator())), &deps)))

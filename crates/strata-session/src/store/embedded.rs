@@ -4,7 +4,7 @@
 use super::{
     Append, Appended, Commit, Committed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead,
     UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn,
-    reused, with_pins, write_json,
+    reused, tail_tokens, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -390,15 +390,17 @@ impl<'c> At<'c> {
         let (summaries, anchors) = self.compressed()?;
         let floor = if head.shape == Some(Shape::Chat) { 0 } else { head.through };
         let mut tail = Vec::new();
-        let (mut spent, mut bytes) = (0_u64, 0);
+        let (mut shown, mut spent, mut bytes) = (0_u32, 0_u64, 0);
         let query = "SELECT seq, turn FROM turn WHERE user = ?1 AND session = ?2 AND seq > ?3 ORDER BY seq DESC";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
         let mut rows = statement.query(params![self.user, self.session, floor]).map_err(sql)?;
-        while tail.len() < read.turns as usize && spent <= u64::from(read.tokens) && bytes < limits::TURNS_ANSWER_BYTES {
+        while shown < read.turns && spent <= u64::from(read.tokens) && bytes < limits::TURNS_ANSWER_BYTES {
             let Some(row) = rows.next().map_err(sql)? else { break };
             let json: String = row.get(1).map_err(sql)?;
             let turn = read_turn(&json, row.get(0).map_err(sql)?)?;
-            spent += u64::from(turn.tokens);
+            let cost = tail_tokens(&turn);
+            shown += u32::from(cost > 0);
+            spent += u64::from(cost);
             bytes += json.len();
             tail.push(turn);
         }

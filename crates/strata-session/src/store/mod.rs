@@ -9,7 +9,7 @@ pub mod redis;
 
 use async_trait::async_trait;
 use std::fmt::Debug;
-use strata_core::policy::session::{Anchor, Shape, Summary, Turn, Verdict};
+use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
 use strata_core::{AgentId, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use uuid::Uuid;
 
@@ -263,6 +263,11 @@ pub struct WindowRead {
     pub turns: u32,
     /// Tokens of the newest turns to read: one turn more than fits.
     pub tokens: u32,
+}
+
+/// What a turn takes of a window's tail: a SYSTEM turn is shown apart and takes nothing (rule S6).
+pub(crate) fn tail_tokens(turn: &Turn) -> u32 {
+    if turn.role == Role::System { 0 } else { turn.tokens.max(1) }
 }
 
 /// Anchors that one window reads at most: more than any budget of [`limits::PAGE_MAX`] turns shows.

@@ -20,7 +20,7 @@
 use super::{
     Append, Appended, Commit, Committed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead,
     UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn,
-    reused, with_pins, write_json,
+    reused, tail_tokens, with_pins, write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
@@ -138,14 +138,16 @@ local floor = thr
 if m[7] == 'CHAT' then floor = 0 end
 local budget = tonumber(ARGV[7])
 local function tokens(p) return tonumber(string.match(p, '^(%d+)|')) end
-local tail, spent, at = {}, 0, last
-while at > floor and #tail < tonumber(ARGV[4]) and spent <= tonumber(ARGV[5]) and budget > 0 do
+local tail, shown, spent, at = {}, 0, 0, last
+while at > floor and shown < tonumber(ARGV[4]) and spent <= tonumber(ARGV[5]) and budget > 0 do
   local low = math.max(floor, at - 32)
   local part = redis.call('LRANGE', T, low, at - 1)
   for k = #part, 1, -1 do
-    if #tail < tonumber(ARGV[4]) and spent <= tonumber(ARGV[5]) and budget > 0 then
+    if shown < tonumber(ARGV[4]) and spent <= tonumber(ARGV[5]) and budget > 0 then
       tail[#tail + 1] = part[k]
-      spent = spent + tokens(part[k])
+      local cost = tokens(part[k])
+      if cost > 0 then shown = shown + 1 end
+      spent = spent + cost
       budget = budget - #part[k]
     end
   end
@@ -416,9 +418,9 @@ fn head(value: Value) -> Result<Head, Fault> {
     })
 }
 
-/// A turn as stored: the tokens in front let a script keep a budget without parsing JSON.
+/// A turn as stored: the tokens in front, 0 for what is shown apart, let a script keep a budget without parsing JSON.
 fn payload(turn: &Turn) -> Result<String, Fault> {
-    Ok(format!("{}|{}", turn.tokens, write_json(turn)?))
+    Ok(format!("{}|{}", tail_tokens(turn), write_json(turn)?))
 }
 
 fn turn(payload: &str, seq: u32) -> Result<Turn, Fault> {

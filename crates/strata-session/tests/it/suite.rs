@@ -150,6 +150,18 @@ async fn c101_a_new_system_turn_replaces_the_old_one_and_stands_first() {
 }
 
 #[tokio::test]
+async fn s06_an_instruction_longer_than_the_budget_does_not_hide_the_conversation() {
+    for bed in Bed::both().await {
+        let me = bed.me();
+        me.append("s", numbered(1..=3)).await.expect("turns");
+        me.append("s", vec![system(&"Answer in one sentence. ".repeat(60))]).await.expect("an instruction");
+        let window = me.window("s", 0, 100).await.expect("window");
+        assert!(window.system.is_none() && window.tokens <= 100);
+        assert_eq!(seqs(&window.turns), [1, 2, 3]);
+    }
+}
+
+#[tokio::test]
 async fn c099_tool_calls_and_results_are_kept_or_dropped_together_at_every_limit() {
     for bed in Bed::both().await {
         let me = bed.me();
@@ -479,13 +491,17 @@ async fn a_turn_keeps_everything_it_was_given() {
 
 /// Appends, repeating a call that could not be answered in time, as a client does.
 async fn persist(me: &Caller, body: &pb::AppendTurnsRequest) -> pb::AppendTurnsResponse {
+    let mut last = None;
     for _ in 0..20 {
         match me.append_turns(body.clone()).await {
             Ok(answer) => return answer,
-            Err(fault) => assert!(fault.reason.retry_safe(), "{fault:?}"),
+            Err(fault) => {
+                assert!(fault.reason.retry_safe(), "{fault:?}");
+                last = Some(fault);
+            }
         }
     }
-    panic!("no answer in 20 calls")
+    panic!("no answer in 20 calls: {last:?}")
 }
 
 /// 64 appenders, 200 turns each, retries among them, while two callers compress and one reads.
