@@ -20,6 +20,10 @@ test: model redis python ## Runs every test: units, stores on real Redis, four p
 	cargo test --locked --workspace
 	$(VENV)/bin/python tests/python/e2e.py --binary "$$(cargo metadata --locked --format-version 1 --no-deps | $(VENV)/bin/python -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/debug/strata"
 
+.PHONY: crash
+crash: ## Kills the server in the middle of writes a thousand times: nothing acknowledged is lost or doubled.
+	STRATA_CRASH_ROUNDS=$${STRATA_CRASH_ROUNDS:-1000} cargo test --locked -p strata --test it -- --nocapture --test-threads 1 crash::
+
 .PHONY: check
 check: python ## Format, clippy, docs, proto lint, supply chain.
 	cargo fmt --all --check

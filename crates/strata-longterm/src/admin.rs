@@ -1,25 +1,56 @@
 //! Administration of the role: what the router passes on of `AdminService`.
 
+use crate::backup::Backups;
+use crate::metadata::query;
 use crate::state::State;
+use crate::verify::{Cursor, Kind, Verify};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use strata_api::admin::v1 as pb;
 use strata_api::admin::v1::admin_service_server::AdminService;
+use strata_api::convert::common;
 use strata_api::error::status;
+use strata_core::limits;
 use strata_core::{Fault, Reason};
 use strata_runtime::Claims;
 use tonic::{Request, Response, Status};
+
+/// What a page token of VerifyConsistency is bound to: the check covers the store, not an owner.
+const VERIFY: [&str; 1] = ["VerifyConsistency"];
 
 /// The part of `AdminService` that long-term memory does itself.
 #[derive(Clone, Debug)]
 pub struct Admin {
     state: Arc<State>,
+    backups: Backups,
 }
 
 impl Admin {
     /// Over the role's state.
     #[must_use]
-    pub const fn new(state: Arc<State>) -> Self {
-        Self { state }
+    pub const fn new(state: Arc<State>, backups: Backups) -> Self {
+        Self { state, backups }
+    }
+
+    /// What only this role knows of itself; the router adds it to its own.
+    async fn report(&self, request: &Request<pb::GetStatusRequest>) -> Result<pb::GetStatusResponse, Fault> {
+        Claims::of(request)?;
+        let relay = self.state.relay.status().await?;
+        let records: u64 = self.state.database.read(query::count).await?;
+        let mut settings = BTreeMap::from([
+            ("records".to_owned(), records.to_string()),
+            ("generation".to_owned(), self.state.database.generation().to_string()),
+            ("index.pending".to_owned(), relay.pending.to_string()),
+        ]);
+        let state = if relay.index_down {
+            format!("down: {}", relay.problem)
+        } else if relay.reindexing {
+            format!("{} of {} records are in it again", relay.reindex_done, relay.reindex_total)
+        } else {
+            "complete".to_owned()
+        };
+        settings.insert("index.state".to_owned(), state);
+        Ok(pb::GetStatusResponse { version: String::new(), layers: Vec::new(), settings: settings.into_iter().collect() })
     }
 
     async fn rebuild(&self, request: &Request<pb::ReindexRequest>) -> Result<pb::ReindexResponse, Fault> {
@@ -29,16 +60,83 @@ impl Admin {
         tracing::info!(records, embedding_model, "the index is rebuilt");
         Ok(pb::ReindexResponse { records, embedding_model })
     }
+
+    async fn copy(&self, request: &Request<pb::BackupRequest>) -> Result<pb::BackupResponse, Fault> {
+        Claims::of(request)?.require_write()?;
+        let asked = common::request_id(&request.get_ref().request_id)?;
+        let id = asked.unwrap_or_else(|| self.state.ports.ids.next());
+        let (backup, contents) = self.backups.make(id, self.state.ports.clock.now()).await?;
+        tracing::info!(path = %backup.path.display(), bytes = backup.bytes, "a backup is made");
+        Ok(pb::BackupResponse {
+            path: backup.path.display().to_string(),
+            bytes: backup.bytes,
+            checksum: backup.checksum,
+            generation: contents.generation,
+            revision: contents.revision,
+            records: contents.records,
+        })
+    }
+
+    async fn verify(&self, request: &Request<pb::VerifyConsistencyRequest>) -> Result<pb::VerifyConsistencyResponse, Fault> {
+        Claims::of(request)?.require_write()?;
+        let r = request.get_ref();
+        let limit = limits::page("page_size", r.page_size, limits::PAGE, limits::PAGE_MAX)?;
+        let stale = || Fault::new(Reason::InvalidPageToken, "page_token: not a token of this check; start again without it");
+        let cursor = match self.state.tokens.open(&VERIFY, &r.page_token)? {
+            None => Cursor::Rows(None),
+            Some(text) => Cursor::from_text(&text).ok_or_else(stale)?,
+        };
+        let State { database, relay, ports, .. } = &*self.state;
+        let verify = Verify { database, relay, now: ports.clock.now() };
+        let page = verify.page(cursor, limit.size, r.repair).await?;
+        if !page.differences.is_empty() {
+            tracing::warn!(differences = page.differences.len(), repair = r.repair, "records and index differ");
+        }
+        let kind = |kind| match kind {
+            Kind::Missing => pb::DifferenceKind::Missing,
+            Kind::Stale => pb::DifferenceKind::Stale,
+            Kind::Ahead => pb::DifferenceKind::Ahead,
+            Kind::ForeignOwner => pb::DifferenceKind::ForeignOwner,
+            Kind::Altered => pb::DifferenceKind::Altered,
+            Kind::NoVector => pb::DifferenceKind::NoVector,
+            Kind::NoTerms => pb::DifferenceKind::NoTerms,
+            Kind::Extra => pb::DifferenceKind::Extra,
+        };
+        let differences = page.differences.iter().map(|one| pb::Difference {
+            memory_id: one.memory_id.to_string(),
+            kind: kind(one.kind).into(),
+            record_version: one.record_version,
+            index_version: one.index_version,
+            repaired: one.repaired,
+        });
+        Ok(pb::VerifyConsistencyResponse {
+            records: page.records,
+            points: page.points,
+            pending: page.pending,
+            differences: differences.collect(),
+            next_page_token: page.next.map(|next| self.state.tokens.mint(&VERIFY, &next.text())).unwrap_or_default(),
+        })
+    }
 }
 
 #[tonic::async_trait]
 impl AdminService for Admin {
-    /// The router's own: it knows every layer.
-    async fn get_status(&self, _: Request<pb::GetStatusRequest>) -> Result<Response<pb::GetStatusResponse>, Status> {
-        Err(status(Fault::new(Reason::NotServed, "GetStatus is answered by the router")))
+    async fn get_status(&self, request: Request<pb::GetStatusRequest>) -> Result<Response<pb::GetStatusResponse>, Status> {
+        self.report(&request).await.map(Response::new).map_err(status)
     }
 
     async fn reindex(&self, request: Request<pb::ReindexRequest>) -> Result<Response<pb::ReindexResponse>, Status> {
         self.rebuild(&request).await.map(Response::new).map_err(status)
+    }
+
+    async fn backup(&self, request: Request<pb::BackupRequest>) -> Result<Response<pb::BackupResponse>, Status> {
+        self.copy(&request).await.map(Response::new).map_err(status)
+    }
+
+    async fn verify_consistency(
+        &self,
+        request: Request<pb::VerifyConsistencyRequest>,
+    ) -> Result<Response<pb::VerifyConsistencyResponse>, Status> {
+        self.verify(&request).await.map(Response::new).map_err(status)
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 mod admin;
+pub mod backup;
 pub mod index;
 mod intake;
 pub mod metadata;
@@ -23,8 +24,10 @@ pub mod state;
 mod target;
 #[cfg(test)]
 mod testing;
+pub mod verify;
 mod write;
 
+pub use index::qdrant::QdrantSettings;
 pub use metadata::MIGRATIONS;
 pub use role::{IndexConfig, LongtermDeps, LongtermRole, RoleStatus};
 pub use scope::OwnerScope;

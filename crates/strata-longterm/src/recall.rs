@@ -379,7 +379,7 @@ impl Recall {
             if !asks {
                 return Some(Legs::default());
             }
-            if !self.breaker.lets_through(asked.filter.now) {
+            if !self.parts.relay.complete() || !self.breaker.lets_through(asked.filter.now) {
                 return None;
             }
             match self.parts.index.search(owner, &query).await {
@@ -389,6 +389,7 @@ impl Recall {
                 }
                 Err(_) => {
                     self.breaker.failed(asked.filter.now);
+                    self.parts.relay.suspect();
                     None
                 }
             }
@@ -401,7 +402,11 @@ impl Recall {
         let (legs, ()) = futures::join!(legs, embeds);
         if legs.is_none() {
             found.degraded = true;
-            found.findings.push(Finding::new("D2", "DEGRADED", "the search index does not answer: found by keys and words"));
+            found.findings.push(Finding::new(
+                "D2",
+                "DEGRADED",
+                "the search index does not answer or is being filled: found by keys and words",
+            ));
         }
         if legs.is_none() || prepared.behind {
             let (ids, sparse, filter) = (prepared.owner_ids.clone(), query.sparse, asked.filter.clone());

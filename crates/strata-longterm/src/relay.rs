@@ -14,8 +14,11 @@
 //! - The space of the vectors is kept in the database. When the embedder is another one, every record is embedded again,
 //!   walking the records in order with a cursor that survives a restart; meanwhile recall is by key and words, because
 //!   vectors of two spaces cannot be compared (cases C123, C125).
+//! - A rebuild in the same space fills a second copy beside the first, which answers meanwhile, dense too; the copies change
+//!   places when the second is complete. An index that was lost, or a database that was restored, is rebuilt without being
+//!   asked; recall is by key and words until it is whole.
 
-use crate::index::{Index, IndexOp, Space};
+use crate::index::{Index, IndexOp, Prepared, Space};
 use crate::metadata::search::{self, Change};
 use parking_lot::Mutex;
 use std::fmt;
@@ -42,6 +45,41 @@ const BACKOFF: Backoff = Backoff { attempts: u32::MAX, base: Duration::from_mill
 const META_SPACE: &str = "index.space";
 /// Name in `meta` of the last record a reindex has done; empty at its start.
 const META_CURSOR: &str = "index.reindex";
+/// Name in `meta` of what a reindex fills: absent, the copy that is searched; else [`Rebuild`], the second one.
+const META_REBUILD: &str = "index.rebuild";
+
+/// A second copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rebuild {
+    /// Whether it has been begun.
+    begun: bool,
+    /// Whether the first copy may answer meanwhile.
+    trusted: bool,
+}
+
+impl Rebuild {
+    const fn text(self) -> &'static str {
+        match (self.begun, self.trusted) {
+            (false, true) => "asked",
+            (true, true) => "begun",
+            (false, false) => "restored",
+            (true, false) => "begun restored",
+        }
+    }
+
+    fn from_text(text: &str) -> Self {
+        Self { begun: text.starts_with("begun"), trusted: !text.ends_with("restored") }
+    }
+}
+
+/// Marks a restored database: the index knows another history than these rows and is to be filled anew from them.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn mark_restored(db: &rusqlite::Connection) -> Result<(), SqliteError> {
+    search::set_meta(db, META_REBUILD, Some(Rebuild { begun: false, trusted: false }.text()))?;
+    search::set_meta(db, META_CURSOR, Some(""))
+}
 
 /// How the relay is doing: for health, metrics and the status of the role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +92,14 @@ pub struct RelayStatus {
     pub index_down: bool,
     /// Whether the last round could not embed.
     pub embedder_down: bool,
-    /// Whether records are being embedded again: dense recall is off meanwhile.
+    /// Whether the index is being filled again.
     pub reindexing: bool,
+    /// Records that are in it by now, of [`RelayStatus::reindex_total`].
+    pub reindex_done: u64,
+    /// Records there were when it began.
+    pub reindex_total: u64,
+    /// What the index said last, when it could not be used.
+    pub problem: String,
 }
 
 /// The relay. Cheap to clone; clones are the same relay.
@@ -73,6 +117,17 @@ struct Shared {
     state: Mutex<RelayStatus>,
     prepared: AtomicBool,
     dense: AtomicBool,
+    complete: AtomicBool,
+    walk: Mutex<Walk>,
+}
+
+/// What is known of a reindex, beside its cursor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    running: bool,
+    rebuild: Option<Rebuild>,
+    /// Whether the stored vectors are in the index's space.
+    same_space: bool,
 }
 
 impl fmt::Debug for Relay {
@@ -111,20 +166,21 @@ impl Relay {
         embedder: Option<Arc<dyn Embedder>>,
     ) -> Result<Self, Fault> {
         let current = index.space().map(space_text);
-        let state = RelayStatus::default();
         let shared = Shared {
             ports,
             database,
             index,
             embedder,
             wake: Notify::new(),
-            state: Mutex::new(state),
+            state: Mutex::default(),
             prepared: AtomicBool::new(false),
-            dense: AtomicBool::new(current.is_some()),
+            dense: AtomicBool::new(false),
+            complete: AtomicBool::new(false),
+            walk: Mutex::default(),
         };
         let relay = Self { shared: Arc::new(shared) };
         let first = current.clone();
-        let (stored, cursor): (Option<String>, Option<String>) = relay
+        let (stored, cursor, rebuild) = relay
             .shared
             .database
             .write(move |db| {
@@ -132,40 +188,81 @@ impl Relay {
                 if let (Some(first), None, true) = (first, search::meta(db, META_SPACE)?, search::is_empty(db)?) {
                     search::set_meta(db, META_SPACE, Some(&first))?;
                 }
-                Ok::<_, SqliteError>((search::meta(db, META_SPACE)?, search::meta(db, META_CURSOR)?))
+                let meta = |name| search::meta(db, name);
+                Ok::<_, SqliteError>((meta(META_SPACE)?, meta(META_CURSOR)?, meta(META_REBUILD)?))
             })
             .await?;
-        match (stored, current) {
+        let rebuild = rebuild.as_deref().map(Rebuild::from_text);
+        *relay.shared.walk.lock() = Walk { running: false, rebuild, same_space: stored == current };
+        match (&stored, &current) {
             (None, Some(current)) => {
                 // The first embedder of this database: records from before it, if any, have no vector yet.
                 tracing::info!(embedder = %current, "vectors are made by this embedder from now on");
-                relay.start_walk(cursor).await?;
             }
             (Some(stored), Some(current)) if stored != current => {
                 tracing::warn!(
                     stored = %stored, configured = %current,
                     "the embedder changed: every record is embedded again; recall is by key and words until then"
                 );
-                relay.start_walk(cursor).await?;
             }
-            (Some(_), Some(_)) if cursor.is_some() => relay.start_walk(cursor).await?,
             (Some(stored), None) => {
                 tracing::warn!(stored = %stored, "no embedder is configured: recall is by key and words; vectors are kept");
             }
             (_, _) => {}
+        }
+        if cursor.is_some() || (current.is_some() && stored != current) {
+            relay.start_walk(cursor).await?;
+        } else {
+            relay.settle_flags();
         }
         Ok(relay)
     }
 
     /// Goes on from `cursor`, or begins.
     async fn start_walk(&self, cursor: Option<String>) -> Result<(), Fault> {
-        if cursor.is_none() {
-            self.shared.database.write(|db| search::set_meta(db, META_CURSOR, Some(""))).await?;
+        let after = cursor.as_deref().and_then(record_from);
+        let (done, total) = self
+            .shared
+            .database
+            .write(move |db| {
+                if cursor.is_none() {
+                    search::set_meta(db, META_CURSOR, Some(""))?;
+                }
+                search::walked(db, after)
+            })
+            .await?;
+        {
+            let mut state = self.shared.state.lock();
+            (state.reindexing, state.reindex_done, state.reindex_total) = (true, done, total);
         }
-        self.shared.dense.store(false, Ordering::Release);
-        self.shared.state.lock().reindexing = true;
+        self.shared.walk.lock().running = true;
+        self.settle_flags();
         self.wake();
         Ok(())
+    }
+
+    /// Begins anew, in the copy that is searched or in a second one.
+    async fn walk_from_start(&self, rebuild: Option<Rebuild>) -> Result<(), Fault> {
+        self.shared
+            .database
+            .write(move |db| {
+                search::set_meta(db, META_REBUILD, rebuild.map(Rebuild::text))?;
+                search::set_meta(db, META_CURSOR, Some(""))
+            })
+            .await?;
+        self.shared.walk.lock().rebuild = rebuild;
+        self.start_walk(Some(String::new())).await
+    }
+
+    /// What recall may ask the index for now.
+    fn settle_flags(&self) {
+        let shared = &self.shared;
+        let Walk { running, rebuild, same_space } = *shared.walk.lock();
+        let whole = !running || rebuild.is_some_and(|rebuild| rebuild.trusted);
+        let complete = shared.index.is_view() || whole;
+        let dense = shared.index.space().is_some() && same_space && complete && (!running || rebuild.is_some());
+        shared.complete.store(complete, Ordering::Release);
+        shared.dense.store(dense, Ordering::Release);
     }
 
     /// Starts the loop in `group`; it ends when the group's token is cancelled and what can be delivered is delivered.
@@ -219,6 +316,32 @@ impl Relay {
         self.shared.dense.load(Ordering::Acquire)
     }
 
+    /// Whether the index knows every record that is not in the outbox. While it does not, words are looked for in the
+    /// database.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.shared.complete.load(Ordering::Acquire)
+    }
+
+    /// A search failed: looks whether the index is still what it was, before the next change has to find out.
+    pub fn suspect(&self) {
+        self.shared.prepared.store(false, Ordering::Release);
+        self.wake();
+    }
+
+    /// The index it tells.
+    pub(crate) fn index(&self) -> &Arc<dyn Index> {
+        &self.shared.index
+    }
+
+    /// Where a reindex is: records up to this one are in the index. None when there is no reindex.
+    ///
+    /// # Errors
+    /// As the database says.
+    pub(crate) fn cursor(db: &rusqlite::Connection) -> Result<Option<Option<MemoryId>>, SqliteError> {
+        Ok(search::meta(db, META_CURSOR)?.map(|text| record_from(&text)))
+    }
+
     /// How it is doing now.
     ///
     /// # Errors
@@ -232,23 +355,17 @@ impl Relay {
         Ok(state)
     }
 
-    /// Empties the index and fills it again from the rows, in the background; vectors that are in the right space are used
-    /// again. Answers how many records there are.
+    /// Fills a second copy of the index from the rows, in the background, and lets it take the place of the first; vectors
+    /// that are in the right space are used again. A reindex that runs begins anew. Answers how many records there are.
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE` when the index cannot be emptied; as the database says.
+    /// As the database says.
     pub async fn reindex(&self) -> Result<u64, Fault> {
-        self.shared.index.reset().await?;
-        let records = self
-            .shared
-            .database
-            .write(|db| {
-                search::set_meta(db, META_CURSOR, Some(""))?;
-                Ok::<u64, SqliteError>(db.query_row("SELECT count(*) FROM records", [], |row| row.get(0))?)
-            })
-            .await?;
-        self.start_walk(Some(String::new())).await?;
-        Ok(records)
+        let before = *self.shared.walk.lock();
+        // What could not be trusted before is not better for being built again.
+        let trusted = !before.running || before.rebuild.is_some_and(|rebuild| rebuild.trusted);
+        self.walk_from_start(Some(Rebuild { begun: false, trusted })).await?;
+        Ok(self.shared.state.lock().reindex_total)
     }
 
     /// The embedding model of the index; empty when it is keyword-only.
@@ -262,7 +379,7 @@ impl Relay {
     async fn round(&self, walk: bool) -> Result<bool, Stop> {
         let shared = &self.shared;
         if !shared.prepared.load(Ordering::Acquire) {
-            shared.index.prepare().await.map_err(Stop::Index)?;
+            self.prepare().await?;
             shared.prepared.store(true, Ordering::Release);
         }
         let model = shared.index.space().map(|space| space.model.clone());
@@ -283,24 +400,62 @@ impl Relay {
         let walked = walk && self.walk(model).await?;
         let mut state = shared.state.lock();
         (state.index_down, state.embedder_down) = (false, false);
+        state.problem.clear();
         Ok(worked || walked)
+    }
+
+    /// Makes the index ready, and begins to fill what is not as it was left.
+    async fn prepare(&self) -> Result<(), Stop> {
+        let shared = &self.shared;
+        let found = shared.index.prepare().await.map_err(Stop::Index)?;
+        let Walk { running, rebuild, .. } = *shared.walk.lock();
+        let again = match (found, rebuild) {
+            // Made just now: whatever was to be filled is empty.
+            (Prepared::Fresh, _) => (!shared.database.read(search::is_empty).await?).then_some(None),
+            // The second copy is gone, or nobody asked for it.
+            (Prepared::Ready, Some(rebuild)) if rebuild.begun && !shared.index.is_view() => {
+                Some(Some(Rebuild { begun: false, ..rebuild }))
+            }
+            (Prepared::Rebuilding, None) => Some(Some(Rebuild { begun: false, trusted: !running })),
+            (Prepared::Ready | Prepared::Rebuilding, _) => None,
+        };
+        if let Some(rebuild) = again {
+            tracing::warn!(?found, "the index is filled again from the records");
+            self.walk_from_start(rebuild).await.map_err(Stop::Index)?;
+        }
+        Ok(())
     }
 
     /// A stretch of the reindex. Answers whether there is one.
     async fn walk(&self, model: Option<String>) -> Result<bool, Stop> {
         let shared = &self.shared;
-        if !shared.state.lock().reindexing {
+        let Walk { running, rebuild, .. } = *shared.walk.lock();
+        if !running {
             return Ok(false);
+        }
+        if let Some(asked) = rebuild.filter(|rebuild| !rebuild.begun) {
+            shared.index.begin_rebuild().await.map_err(Stop::Index)?;
+            let begun = Rebuild { begun: true, ..asked };
+            shared
+                .database
+                .write(move |db| {
+                    search::set_meta(db, META_REBUILD, Some(begun.text()))?;
+                    // The step that was under way when this was asked for has moved it on.
+                    search::set_meta(db, META_CURSOR, Some(""))
+                })
+                .await?;
+            shared.walk.lock().rebuild = Some(begun);
         }
         let of_walk = model.clone();
         let (changes, space) = shared
             .database
             .read(move |db| {
                 let cursor = search::meta(db, META_CURSOR)?.unwrap_or_default();
-                let after = uuid::Uuid::parse_str(&cursor).ok().map(MemoryId);
+                let after = record_from(&cursor);
                 Ok::<_, SqliteError>((search::walk(db, after, WALK_RECORDS, of_walk.as_deref())?, search::meta(db, META_SPACE)?))
             })
             .await?;
+        let walked = changes.len() as u64;
         if let Some(last) = changes.last().map(|change| change.memory_id) {
             let delivered = self.deliver(changes).await?;
             let (model, cursor) = (model.unwrap_or_default(), last.to_string());
@@ -311,26 +466,38 @@ impl Relay {
                     search::set_meta(db, META_CURSOR, Some(&cursor))
                 })
                 .await?;
+            shared.state.lock().reindex_done += walked;
             return Ok(true);
         }
         // Through: records that came meanwhile went through the outbox, in the new space from the start.
+        shared.index.finish_rebuild().await.map_err(Stop::Index)?;
         let current = shared.index.space().cloned();
         if let Some(earlier) = space.as_deref().and_then(space_from)
             && current.as_ref().is_some_and(|current| *current != earlier)
         {
             shared.index.retire(&earlier).await.map_err(Stop::Index)?;
         }
-        let text = current.as_ref().map(space_text);
-        shared
+        let (text, walked) = (current.as_ref().map(space_text), rebuild.map(|rebuild| Rebuild { begun: true, ..rebuild }.text()));
+        let closed = shared
             .database
             .write(move |db| {
+                if search::meta(db, META_REBUILD)?.as_deref() != walked {
+                    return Ok::<bool, SqliteError>(false);
+                }
                 if let Some(text) = &text {
                     search::set_meta(db, META_SPACE, Some(text))?;
                 }
-                search::set_meta(db, META_CURSOR, None)
+                search::set_meta(db, META_REBUILD, None)?;
+                search::set_meta(db, META_CURSOR, None)?;
+                Ok(true)
             })
             .await?;
-        shared.dense.store(current.is_some(), Ordering::Release);
+        if !closed {
+            // Another reindex was asked for meanwhile.
+            return Ok(true);
+        }
+        *shared.walk.lock() = Walk { running: false, rebuild: None, same_space: true };
+        self.settle_flags();
         shared.state.lock().reindexing = false;
         tracing::info!("every record is in the index");
         Ok(true)
@@ -400,8 +567,9 @@ impl Relay {
     fn note(&self, stop: &Stop) {
         let mut state = self.shared.state.lock();
         match stop {
-            Stop::Index(_) => {
+            Stop::Index(fault) => {
                 state.index_down = true;
+                state.problem.clone_from(&fault.message);
                 // It may come back without its collection.
                 self.shared.prepared.store(false, Ordering::Release);
             }
@@ -412,9 +580,15 @@ impl Relay {
             index = state.index_down,
             embedder = state.embedder_down,
             database = matches!(stop, Stop::Database(_)),
+            problem = state.problem,
             "the index has to wait for changes"
         );
     }
+}
+
+/// The record a cursor stands at; none at the start.
+fn record_from(cursor: &str) -> Option<MemoryId> {
+    uuid::Uuid::parse_str(cursor).ok().map(MemoryId)
 }
 
 /// Class of an embedder's error; its text may come from outside.
@@ -437,3 +611,6 @@ fn space_from(text: &str) -> Option<Space> {
     let (model, dims) = text.rsplit_once('/')?;
     Some(Space { model: model.to_owned(), dims: dims.parse().ok()? })
 }
+
+#[cfg(test)]
+mod tests;

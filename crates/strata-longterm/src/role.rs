@@ -1,6 +1,7 @@
 //! The long-term role: its parts put together.
 
 use crate::admin::Admin;
+use crate::backup::Backups;
 use crate::index::exact::{ExactIndex, HOT_BYTES};
 use crate::index::qdrant::{QdrantIndex, QdrantSettings};
 use crate::index::{Index, Space};
@@ -11,7 +12,7 @@ use crate::service::Service;
 use crate::state::State;
 use crate::target::Target;
 use arc_swap::ArcSwap;
-use secrecy::SecretString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
@@ -36,12 +37,7 @@ pub enum IndexConfig {
     #[default]
     Exact,
     /// A Qdrant server.
-    Qdrant {
-        /// `http://host:6334` or `https://...`.
-        url: String,
-        /// Sent with every call when set; never logged.
-        api_key: Option<SecretString>,
-    },
+    Qdrant(QdrantSettings),
 }
 
 /// What the role needs.
@@ -54,6 +50,8 @@ pub struct LongtermDeps {
     pub database: Database,
     /// Which index finds records.
     pub index: IndexConfig,
+    /// Folder of the backups; none: none are made.
+    pub backups: Option<PathBuf>,
     /// Makes vectors; without one recall goes by keys and words.
     pub embedder: Option<Arc<dyn Embedder>>,
     /// Known keys.
@@ -81,6 +79,7 @@ pub struct RoleStatus {
 #[derive(Debug)]
 pub struct LongtermRole {
     state: Arc<State>,
+    backups: Backups,
     tasks: TaskGroup,
 }
 
@@ -97,11 +96,10 @@ impl LongtermRole {
         });
         let index: Arc<dyn Index> = match deps.index {
             IndexConfig::Exact => Arc::new(ExactIndex::new(deps.database.clone(), space, HOT_BYTES)),
-            IndexConfig::Qdrant { url, api_key } => {
-                Arc::new(QdrantIndex::new(QdrantSettings { url, api_key, ..QdrantSettings::default() }, space)?)
-            }
+            IndexConfig::Qdrant(settings) => Arc::new(QdrantIndex::new(settings, space)?),
         };
         let tasks = TaskGroup::new();
+        let backups = Backups::new(deps.database.clone(), deps.backups, tasks.clone());
         let relay = Relay::open(deps.ports.clone(), deps.database.clone(), Arc::clone(&index), deps.embedder.clone()).await?;
         relay.spawn(&tasks);
         let recall = Recall::new(RecallParts {
@@ -127,7 +125,7 @@ impl LongtermRole {
             recall,
             relay,
         };
-        Ok(Self { state: Arc::new(state), tasks })
+        Ok(Self { state: Arc::new(state), backups, tasks })
     }
 
     /// The role's services, without the layers around them: the public one, and the one between roles.
@@ -139,7 +137,7 @@ impl LongtermRole {
         let target = TargetServiceServer::new(Target::new(Arc::clone(&self.state)))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
-        let admin = AdminServiceServer::new(Admin::new(Arc::clone(&self.state)))
+        let admin = AdminServiceServer::new(Admin::new(Arc::clone(&self.state), self.backups.clone()))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
         Routes::new(public).add_service(target).add_service(admin)
@@ -160,10 +158,10 @@ impl LongtermRole {
         Ok(RoleStatus { records, relay: self.state.relay.status().await? })
     }
 
-    /// Empties the index and fills it again from the rows, in the background. Answers how many records there are.
+    /// Fills the index again from the rows, in the background. Answers how many records there are.
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE` when the index does not answer; as the database says.
+    /// As the database says.
     pub async fn reindex(&self) -> Result<u64, Fault> {
         self.state.relay.reindex().await
     }

@@ -87,6 +87,11 @@ impl Store {
         Self { database, next: AtomicU64::new(1), _dir: dir }
     }
 
+    /// The file, for a hand behind the service's back.
+    pub fn path(&self) -> std::path::PathBuf {
+        self._dir.path().join("longterm.db")
+    }
+
     /// Puts a row; ids ascend.
     pub async fn put(&self, put: Put) -> MemoryId {
         let id = MemoryId(Uuid::from_u128(u128::from(self.next.fetch_add(1, Ordering::Relaxed)) | 7 << 76 | 2 << 62));

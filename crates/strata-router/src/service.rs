@@ -94,11 +94,12 @@ impl AdminService for Service {
     async fn get_status(&self, request: Request<admin::GetStatusRequest>) -> Result<Response<admin::GetStatusResponse>, Status> {
         let principal = self.0.admit_operator("/strata.admin.v1.AdminService/GetStatus", &request)?;
         let core = &self.0;
-        let (working, session, longterm, ledger) = futures::join!(
+        let (working, session, longterm, ledger, of_longterm) = futures::join!(
             core.alive(&principal, Layer::Working),
             core.alive(&principal, Layer::Session),
             core.alive(&principal, Layer::Longterm),
             tokio::time::timeout(SIGN_OF_LIFE, core.ledger.ping()),
+            core.longterm_settings(&principal),
         );
         let ledger = if matches!(ledger, Ok(Ok(()))) {
             convert::layer_status(Layer::Router, LayerState::Ok, "")
@@ -106,6 +107,7 @@ impl AdminService for Service {
             convert::layer_status(Layer::Router, LayerState::Degraded, "the ledger does not answer")
         };
         let mut settings = core.about.settings.clone();
+        settings.extend(of_longterm);
         let modes: Modes = **core.modes.load();
         for layer in [Layer::Working, Layer::Session, Layer::Longterm] {
             settings.insert(format!("mode.{}", layer.name()), modes.of(layer).name().to_owned());
@@ -119,13 +121,42 @@ impl AdminService for Service {
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Result<Response<admin::ReindexResponse>, Status> {
-        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/Reindex", &request)?;
-        let identity = strata_runtime::CallIdentity::new(principal, None).writing(Level::User, self.0.fresh_epoch());
-        relayed(self.0.layers.admin.clone().reindex(signed(request.into_inner(), identity)).await)
+        let request = self.0.operate("/strata.admin.v1.AdminService/Reindex", request)?;
+        relayed(self.0.layers.admin.clone().reindex(request).await)
+    }
+
+    async fn backup(&self, request: Request<admin::BackupRequest>) -> Result<Response<admin::BackupResponse>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/Backup", request)?;
+        relayed(self.0.layers.admin.clone().backup(request).await)
+    }
+
+    async fn verify_consistency(
+        &self,
+        request: Request<admin::VerifyConsistencyRequest>,
+    ) -> Result<Response<admin::VerifyConsistencyResponse>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/VerifyConsistency", request)?;
+        relayed(self.0.layers.admin.clone().verify_consistency(request).await)
     }
 }
 
 impl Core {
+    /// An operator's call for long-term memory, which is about no user.
+    fn operate<R>(&self, path: &str, request: Request<R>) -> Result<Request<R>, Status> {
+        let principal = self.admit_operator(path, &request)?;
+        let identity = strata_runtime::CallIdentity::new(principal, None).writing(Level::User, self.fresh_epoch());
+        Ok(signed(request.into_inner(), identity))
+    }
+
+    /// What long-term memory says of itself; nothing when it does not answer in time, which its layer's status says.
+    async fn longterm_settings(&self, principal: &Principal) -> impl Iterator<Item = (String, String)> + use<> {
+        let identity = strata_runtime::CallIdentity::new(principal.clone(), None);
+        let mut client = self.layers.admin.clone();
+        let ask = client.get_status(signed(admin::GetStatusRequest {}, identity));
+        let answer = tokio::time::timeout(SIGN_OF_LIFE, ask).await;
+        let settings = answer.ok().and_then(Result::ok).map(|answer| answer.into_inner().settings).unwrap_or_default();
+        settings.into_iter().map(|(name, value)| (format!("longterm.{name}"), value))
+    }
+
     /// Whether a layer answers: any answer to a question about nobody is a sign of life.
     async fn alive(&self, principal: &Principal, layer: Layer) -> LayerStatus {
         let ask = async {

@@ -14,11 +14,18 @@
 //!   the commit.
 //! - One process writes: an advisory lock on `<file>.lock` refuses a second one at open, instead of letting both believe
 //!   they are alone.
-//! - What was deleted is overwritten (`secure_delete`): a forgotten memory must not be readable in the file.
+//! - Where such locks do not work (some network file systems), a generation row does: every open raises it, every
+//!   transaction reads it, and a process that finds another's writes nothing any more.
+//! - A file is looked over (`quick_check`) before anything is written to it: a damaged one is refused, not served.
+//! - What was deleted is overwritten (`secure_delete`): a forgotten memory must not be readable in the file. There is no
+//!   full-text table (FTS5), which would need a `secure-delete` of its own: words stand in ordinary tables.
+
+pub mod backup;
 
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::cell::Cell;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -62,6 +69,8 @@ pub struct SqliteSettings {
     pub queue: usize,
     /// Closures in one transaction at most: bounds how long the first waits for the last.
     pub batch: usize,
+    /// Bytes the file may grow to, beside its log; then writes get [`SqliteError::Full`]. None: as far as the disk goes.
+    pub max_bytes: Option<u64>,
 }
 
 impl Default for SqliteSettings {
@@ -72,6 +81,7 @@ impl Default for SqliteSettings {
             busy_timeout: Duration::from_secs(5),
             queue: STORE_QUEUE,
             batch: STORE_BATCH,
+            max_bytes: None,
         }
     }
 }
@@ -85,6 +95,13 @@ pub struct Migration {
     pub name: &'static str,
     /// Statements, run in one transaction.
     pub sql: &'static str,
+}
+
+impl Migration {
+    /// Digest of its text. The ends of lines do not count: a checkout may have changed them.
+    fn checksum(&self) -> blake3::Hash {
+        blake3::hash(self.sql.replace("\r\n", "\n").as_bytes())
+    }
 }
 
 /// What can go wrong with a statement. Holds no message: the cause is logged where it happens, without content.
@@ -105,6 +122,9 @@ pub enum SqliteError {
     /// The database is closed or closing.
     #[error("the database is closed")]
     Closed,
+    /// Another process opened the database for writing after this one did; nothing was written.
+    #[error("another process has taken the database over")]
+    Fenced,
     /// A unique, foreign key, not-null or check constraint refused; the caller knows which it risked.
     #[error("a constraint refused")]
     Constraint,
@@ -114,6 +134,11 @@ pub enum SqliteError {
     /// A defect: wrong SQL, wrong type, a panic in the closure.
     #[error("the statement failed")]
     Other,
+}
+
+thread_local! {
+    /// The last error of a statement on this thread: why SQLite rolled a whole transaction back by itself.
+    static CAUSE: Cell<Option<SqliteError>> = const { Cell::new(None) };
 }
 
 impl From<rusqlite::Error> for SqliteError {
@@ -139,6 +164,7 @@ impl From<rusqlite::Error> for SqliteError {
             ErrorCode::ConstraintViolation => Self::Constraint,
             _ => Self::Other,
         };
+        CAUSE.set(Some(mapped));
         if !matches!(mapped, Self::Constraint) {
             // The code alone: SQLite's text quotes SQL and may quote values.
             tracing::warn!(?code, extended, "a statement failed");
@@ -162,6 +188,9 @@ impl From<SqliteError> for Fault {
             }
             SqliteError::Io => Self::unavailable("database"),
             SqliteError::Closed => Self::new(Reason::NotServing, "the database is closed").retry_after(1_000),
+            SqliteError::Fenced => {
+                Self::new(Reason::NotServing, "another process has taken the database over; this one writes nothing any more")
+            }
             SqliteError::Corrupt => Self::new(Reason::Internal, "the database is damaged; restore it from a backup"),
             SqliteError::Constraint | SqliteError::NoRows | SqliteError::Other => {
                 Self::new(Reason::Internal, "a statement of the service failed")
@@ -193,6 +222,12 @@ pub enum OpenError {
         /// The migration.
         version: u32,
     },
+    /// The file failed its check.
+    #[error("{path} is damaged or no database; stop, keep the file, and bring a backup back with `strata restore`")]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+    },
     /// The program's own list of migrations has a gap.
     #[error("migrations must be numbered from 1 without gaps")]
     MigrationOrder,
@@ -217,6 +252,7 @@ impl From<OpenError> for Fault {
             | OpenError::Newer { .. }
             | OpenError::MigrationChanged { .. }
             | OpenError::MigrationOrder
+            | OpenError::Damaged { .. }
             | OpenError::Path { .. } => Self::new(Reason::NotServing, error.to_string()),
         }
     }
@@ -304,6 +340,8 @@ pub struct Database {
     counters: Arc<Counters>,
     busy_timeout: Duration,
     queue: usize,
+    location: Location,
+    generation: u64,
 }
 
 /// The ways in. A thread ends when its queue is empty and its door is gone.
@@ -341,6 +379,7 @@ impl Database {
         };
         prepare(&connection, &settings).map_err(SqliteError::from)?;
         migrate(&mut connection, migrations)?;
+        let generation = raise_generation(&connection, 0).map_err(SqliteError::from)?;
 
         let counters = Arc::new(Counters::default());
         let (writer, mailbox) = mpsc::channel(settings.queue.max(1));
@@ -355,6 +394,7 @@ impl Database {
             reading,
             counters: Arc::clone(&counters),
             batch: settings.batch.max(1),
+            generation,
             lock,
             closed: tell_closed,
         };
@@ -364,7 +404,20 @@ impl Database {
             .map_err(path_error(Path::new("sqlite writer")))?;
         let doors =
             Doors { writer: Mutex::new(Some(writer)), in_memory: readers.is_none(), readers: Mutex::new(readers), closed };
-        Ok(Self { doors: Arc::new(doors), counters, busy_timeout: settings.busy_timeout, queue: settings.queue.max(1) })
+        Ok(Self {
+            doors: Arc::new(doors),
+            counters,
+            busy_timeout: settings.busy_timeout,
+            queue: settings.queue.max(1),
+            location: location.clone(),
+            generation,
+        })
+    }
+
+    /// How often this database was opened for writing or restored: every open has a higher one.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Runs `closure` in the next transaction and answers after its commit. The closure has a savepoint of its own: if it
@@ -473,6 +526,7 @@ struct Writer {
     reading: Vec<JoinHandle<()>>,
     counters: Arc<Counters>,
     batch: usize,
+    generation: u64,
     lock: Option<File>,
     closed: watch::Sender<bool>,
 }
@@ -508,15 +562,31 @@ impl Writer {
         closed.send_replace(true);
     }
 
+    /// Begins a transaction that may write: nobody else has taken the database over.
+    fn begin(&self) -> Result<(), SqliteError> {
+        run(&self.connection, "BEGIN IMMEDIATE")?;
+        let found = self
+            .connection
+            .prepare_cached(GENERATION)
+            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, u64>(0)));
+        match found.map_err(SqliteError::from) {
+            Ok(generation) if self.generation == generation => Ok(()),
+            other => {
+                let _ = run(&self.connection, "ROLLBACK");
+                Err(other.err().unwrap_or(SqliteError::Fenced))
+            }
+        }
+    }
+
     /// Runs `first` and what else is waiting in one transaction; returns the job that ended the batch, if one did.
     fn transaction(&mut self, first: Box<dyn Write>) -> Option<Job> {
         let connection = &self.connection;
-        let begun = run(connection, "BEGIN IMMEDIATE").map_err(SqliteError::from);
-        if let Err(error) = begun {
+        if let Err(error) = self.begin() {
             tracing::warn!(%error, "no transaction could begin");
             first.refuse(error);
             return None;
         }
+        CAUSE.set(None);
         let mut answers: Vec<Ran> = Vec::new();
         let (mut job, mut after) = (Some(first), None);
         while let Some(write) = job.take() {
@@ -534,7 +604,8 @@ impl Writer {
             }
         }
         let fate = if connection.is_autocommit() {
-            Err(SqliteError::Io)
+            let full = CAUSE.get() == Some(SqliteError::Full);
+            Err(if full { SqliteError::Full } else { SqliteError::Io })
         } else {
             run(connection, "COMMIT").map_err(|error| {
                 let _ = run(connection, "ROLLBACK");
@@ -637,7 +708,13 @@ fn prepare(connection: &Connection, settings: &SqliteSettings) -> rusqlite::Resu
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; \
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 1000;"
-    ))
+    ))?;
+    if let Some(bytes) = settings.max_bytes {
+        let page: u64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        // A file that is larger already keeps its size: SQLite takes the larger of both.
+        connection.query_row(&format!("PRAGMA max_page_count = {}", (bytes / page).max(1)), [], |_| Ok(()))?;
+    }
+    Ok(())
 }
 
 fn path_error(path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
@@ -669,13 +746,61 @@ fn create_private(path: &Path) -> Result<(), OpenError> {
     private().open(path).map(drop).map_err(path_error(path))
 }
 
-/// Refuses a newer or altered store before anything is written to it.
+/// Refuses a damaged, newer or altered store before anything is written to it.
 fn check_existing(path: &Path, migrations: &[Migration]) -> Result<(), OpenError> {
     if std::fs::metadata(path).map_or(0, |file| file.len()) == 0 {
         return Ok(());
     }
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(SqliteError::from)?;
-    applied(&connection, migrations).map(|_| ())
+    let check = || {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(SqliteError::from)?;
+        applied(&connection, migrations)?;
+        Ok(is_sound(&connection, "quick_check")?)
+    };
+    match check() {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(OpenError::Sqlite(SqliteError::Corrupt)) => Err(OpenError::Damaged { path: path.to_owned() }),
+        Err(other) => Err(other),
+    }
+}
+
+/// Whether SQLite's own check (`quick_check`, `integrity_check`) finds nothing. What it finds may quote values: it is not
+/// logged.
+fn is_sound(connection: &Connection, check: &str) -> Result<bool, SqliteError> {
+    let first: rusqlite::Result<String> = connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0));
+    match first.map_err(SqliteError::from) {
+        Ok(text) => Ok(text == "ok"),
+        Err(SqliteError::Corrupt) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who may write: one row, raised by every open.
+const GENERATION: &str = "SELECT generation FROM store_generation";
+
+/// The generation of a database; 0 when it has none yet.
+fn generation_of(connection: &Connection) -> rusqlite::Result<u64> {
+    let exists = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'store_generation')";
+    if connection.query_row(exists, [], |row| row.get::<_, bool>(0))? {
+        connection.query_row(GENERATION, [], |row| row.get(0))
+    } else {
+        Ok(0)
+    }
+}
+
+/// Raises the generation above what it was and above `floor`; answers the new one.
+fn raise_generation(connection: &Connection, floor: u64) -> rusqlite::Result<u64> {
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute_batch(
+        "CREATE TABLE IF NOT EXISTS store_generation (id INTEGER PRIMARY KEY CHECK (id = 1), generation INTEGER NOT NULL) STRICT",
+    )?;
+    let generation = transaction.query_row(
+        "INSERT INTO store_generation (id, generation) VALUES (1, ?1 + 1) \
+         ON CONFLICT (id) DO UPDATE SET generation = max(generation, ?1) + 1 RETURNING generation",
+        [floor],
+        |row| row.get(0),
+    )?;
+    transaction.commit()?;
+    Ok(generation)
 }
 
 /// Number of migrations that the store has, all checked.
@@ -698,7 +823,7 @@ fn applied(connection: &Connection, migrations: &[Migration]) -> Result<usize, O
         return Err(OpenError::Newer { store, binary: migrations.last().map_or(0, |migration| migration.version) });
     }
     for ((version, checksum), migration) in rows.iter().zip(migrations) {
-        if *version != migration.version || checksum.as_slice() != blake3::hash(migration.sql.as_bytes()).as_bytes() {
+        if *version != migration.version || checksum.as_slice() != migration.checksum().as_bytes() {
             return Err(OpenError::MigrationChanged { version: *version });
         }
     }
@@ -716,7 +841,7 @@ fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<(), 
             transaction.execute_batch(migration.sql)?;
             transaction.execute(
                 "INSERT INTO schema_migrations (version, name, checksum) VALUES (?1, ?2, ?3)",
-                (migration.version, migration.name, blake3::hash(migration.sql.as_bytes()).as_bytes().as_slice()),
+                (migration.version, migration.name, migration.checksum().as_bytes().as_slice()),
             )?;
             transaction.commit()
         };
@@ -915,6 +1040,92 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_file_at_its_size_limit_refuses_whole_writes_and_goes_on_reading() {
+        let settings = SqliteSettings { max_bytes: Some(256 * 1024), ..quick() };
+        let Fixture { database, path, _folder } = open(settings);
+        let put = |n: i64| {
+            move |connection: &Connection| -> Result<(), SqliteError> {
+                // Two rows that belong together.
+                for row in [n, n + 1] {
+                    connection.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (row, "x".repeat(9_000)))?;
+                }
+                Ok(())
+            }
+        };
+        let mut kept = BTreeSet::new();
+        let refused = loop {
+            let n = kept.len() as i64;
+            match database.write(put(n)).await {
+                Ok(()) => kept.extend([n, n + 1]),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, SqliteError::Full);
+        assert_eq!(rows(&database).await, kept, "nothing of the refused write, all of the others");
+        let make_room = |connection: &Connection| -> Result<(), SqliteError> {
+            connection.execute("DELETE FROM rows WHERE n < 4", [])?;
+            Ok(())
+        };
+        database.write(make_room).await.expect("forgetting works when full");
+        database.write(put(1_000)).await.expect("and makes room");
+        database.close().await;
+        let larger = Database::open(&Location::File(path), SCHEMA, quick()).expect("a larger limit");
+        larger.write(put(2_000)).await.expect("room");
+    }
+
+    #[tokio::test]
+    async fn a_file_locked_by_somebody_else_is_a_bounded_wait() {
+        let settings = SqliteSettings { busy_timeout: Duration::from_millis(50), ..quick() };
+        let Fixture { database, path, _folder } = open(settings);
+        let other = Connection::open(&path).expect("a tool opens the file");
+        other.execute_batch("BEGIN IMMEDIATE").expect("and locks it");
+        assert_eq!(database.write(insert(1)).await, Err(SqliteError::Busy));
+        assert!(rows(&database).await.is_empty(), "reads go on");
+        other.execute_batch("ROLLBACK").expect("it lets go");
+        database.write(insert(1)).await.expect("writes go on");
+    }
+
+    #[tokio::test]
+    async fn a_process_whose_database_was_taken_over_writes_nothing_any_more() {
+        let Fixture { database, path, _folder } = open(quick());
+        database.write(insert(1)).await.expect("write");
+        // As another machine would on a file system without locks.
+        let other = Connection::open(&path).expect("opens");
+        assert_eq!(raise_generation(&other, 0).expect("raised"), database.generation() + 1);
+        assert_eq!(database.write(insert(2)).await, Err(SqliteError::Fenced));
+        assert_eq!(Fault::from(SqliteError::Fenced).reason, Reason::NotServing);
+        assert_eq!(rows(&database).await, [1].into());
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_unchanged() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("strata.db");
+        let whole = Connection::open(&path).expect("opens");
+        whole.execute_batch(SCHEMA[0].sql).expect("a table");
+        for n in 0..500 {
+            whole.execute("INSERT INTO rows (n, text) VALUES (?1, ?2)", (n, "y".repeat(100))).expect("a row");
+        }
+        drop(whole);
+        let mut bytes = std::fs::read(&path).expect("file");
+        // A page of the table, so that opening alone would not notice.
+        bytes[5 * 4096..6 * 4096].fill(0x5a);
+        std::fs::write(&path, &bytes).expect("damaged");
+        let refused = Database::open(&Location::File(path.clone()), SCHEMA, quick()).expect_err("refused");
+        assert_eq!(refused, OpenError::Damaged { path: path.clone() });
+        assert!(refused.to_string().contains("strata restore"), "says what to do: {refused}");
+        assert!(std::fs::read(&path).expect("file") == bytes, "unchanged");
+    }
+
+    #[test]
+    fn c137_the_ends_of_lines_of_a_migration_do_not_count() {
+        let lf = Migration { version: 1, name: "a", sql: "CREATE TABLE a (n);\nCREATE TABLE b (n);\n" };
+        let crlf = Migration { sql: "CREATE TABLE a (n);\r\nCREATE TABLE b (n);\r\n", ..lf };
+        assert_eq!(lf.checksum(), crlf.checksum());
+        assert_ne!(lf.checksum(), Migration { sql: "CREATE TABLE a (n); CREATE TABLE b (n);", ..lf }.checksum());
+    }
+
+    #[tokio::test]
     async fn a_full_mailbox_is_a_bounded_wait() {
         let Fixture { database, .. } = open(SqliteSettings { queue: 2, busy_timeout: Duration::from_millis(50), ..quick() });
         let release = block(&database).await;
@@ -1004,12 +1215,13 @@ mod tests {
         let path = folder.path().join("strata.db");
         let location = Location::File(path.clone());
         let open = |migrations| Database::open(&location, migrations, quick());
-        // Closing is asynchronous: the next open waits for the lock.
-        let reopen = |migrations| loop {
-            match open(migrations) {
-                Err(OpenError::Locked { .. }) => std::thread::yield_now(),
-                other => return other.map(drop),
+        // Closing is asynchronous: done when the lock is free.
+        let reopen = |migrations| {
+            let outcome = open(migrations).map(drop);
+            while lock(&path).is_err() {
+                std::thread::yield_now();
             }
+            outcome
         };
         assert_eq!(reopen(TWO), Ok(()));
         assert_eq!(reopen(TWO), Ok(()), "again: nothing to do");
@@ -1030,7 +1242,7 @@ mod tests {
         let text = "not a database, but long enough to be looked at ".repeat(50);
         std::fs::write(&path, &text).expect("write");
         let opened = Database::open(&Location::File(path.clone()), SCHEMA, quick());
-        assert_eq!(opened.expect_err("refused"), OpenError::Sqlite(SqliteError::Corrupt));
+        assert_eq!(opened.expect_err("refused"), OpenError::Damaged { path: path.clone() });
         assert_eq!(std::fs::read_to_string(&path).expect("read"), text);
     }
 
@@ -1078,6 +1290,7 @@ mod tests {
             SqliteError::Io,
             SqliteError::Corrupt,
             SqliteError::Closed,
+            SqliteError::Fenced,
             SqliteError::Constraint,
             SqliteError::NoRows,
             SqliteError::Other,

@@ -156,15 +156,13 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         None
     };
     let longterm = if config.runs(Layer::Longterm) {
-        let index = match &config.qdrant.url {
-            Some(url) => IndexConfig::Qdrant { url: url.clone(), api_key: config.qdrant.api_key.clone() },
-            None => IndexConfig::Exact,
-        };
+        let index = config.qdrant.settings().map_or(IndexConfig::Exact, IndexConfig::Qdrant);
         let deps = LongtermDeps {
             ports: ports.clone(),
             settings: Arc::clone(&settings),
             database: database(&config, "longterm", strata_longterm::MIGRATIONS, &lifecycle).await?,
             index,
+            backups: config.storage.backup_dir.clone(),
             embedder: embedder.clone(),
             registry: Arc::clone(&registry),
             secret: secret.clone(),
@@ -436,7 +434,7 @@ fn about(config: &Config, embedder: Option<&dyn Embedder>) -> About {
     About { version: env!("CARGO_PKG_VERSION").to_owned(), settings }
 }
 
-fn file_of(config: &Config, name: &str) -> PathBuf {
+pub(crate) fn file_of(config: &Config, name: &str) -> PathBuf {
     config.data_dir.join(format!("{name}.sqlite"))
 }
 
@@ -455,6 +453,7 @@ async fn database(
             Synchronous::Normal => strata_runtime::sqlite::Synchronous::Normal,
         },
         readers: config.storage.readers,
+        max_bytes: config.storage.max_mb.map(|mb| mb.saturating_mul(1024 * 1024)),
         ..SqliteSettings::default()
     };
     let open = move || Database::open(&location, migrations, settings);

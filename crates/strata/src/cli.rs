@@ -31,6 +31,9 @@ pub enum Command {
     Config(ConfigArgs),
     /// Asks a running server to rebuild the vector index from its records.
     Reindex(ServerArgs),
+    /// Brings a backup of long-term memory back, while no server runs.
+    #[command(after_long_help = RESTORE_HELP)]
+    Restore(RestoreArgs),
     /// Prints a completion script for a shell.
     Completions {
         /// Shell.
@@ -58,11 +61,22 @@ A file holds one JSON object a line: `meta` starts a dialogue, `turn` is somethi
 (any of `strata ctl methods`, in JSON), `query` is a question. A query with `expect` must be met: the command exits with 1
 when an expectation fails. Running a file again with the same --run id repeats the same request ids: nothing doubles.";
 
+const RESTORE_HELP: &str = "\
+Examples:
+  strata ctl backup                                       a running server writes one to storage.backup_dir
+  strata restore backups/longterm-2026-11-30T060534Z-0192....sqlite --data-dir strata-data
+
+The file must have the checksum it was made with: that of the .b3 file beside it, or --checksum. It is checked before
+anything is replaced, and the replaced database is kept beside the new one. A server that has the database open makes the
+command refuse. Backups hold long-term memory; sessions, boards and the secret of the deployment are not in them.";
+
 const CTL_HELP: &str = "\
 Examples:
   strata ctl health
   strata ctl recall --user ada \"how should invoices be booked?\"
   strata ctl history --user ada work.cost_centre
+  strata ctl backup --timeout 600
+  strata ctl verify --repair
   strata ctl methods
   strata ctl call ListMemories '{\"user_id\": \"ada\", \"page_size\": 10}'";
 
@@ -158,6 +172,31 @@ pub struct ReplayArgs {
     pub quiet: bool,
 }
 
+/// Arguments of `restore`.
+#[derive(Args, Debug, Clone)]
+pub struct RestoreArgs {
+    /// The backup.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Configuration.
+    #[command(flatten)]
+    pub source: ConfigSource,
+    /// Folder of the embedded stores, where the database is.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub data_dir: Option<PathBuf>,
+    /// BLAKE3 digest the backup must have, as the backup answered. Default: the one in the .b3 file beside it.
+    #[arg(long)]
+    pub checksum: Option<String>,
+}
+
+impl RestoreArgs {
+    /// As the flags of the server whose database it is.
+    #[must_use]
+    pub fn serve(&self) -> ServeArgs {
+        ServeArgs { source: self.source.clone(), data_dir: self.data_dir.clone(), ..ServeArgs::default() }
+    }
+}
+
 /// Arguments of `ctl`.
 #[derive(Args, Debug, Clone)]
 pub struct CtlArgs {
@@ -244,6 +283,14 @@ pub enum CtlCommand {
         owner: OwnerArgs,
         /// Task.
         task: String,
+    },
+    /// Copies the long-term database to the server's backup folder, and says where and with which checksum.
+    Backup,
+    /// Compares records and index. Exit code 1 when they differ.
+    Verify {
+        /// Tells the index again what differs, and takes out what no record stands for.
+        #[arg(long)]
+        repair: bool,
     },
     /// Lists every RPC.
     Methods,

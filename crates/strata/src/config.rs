@@ -13,6 +13,7 @@ use strata_core::{
         settings::PolicySettings,
     },
 };
+use strata_longterm::QdrantSettings;
 use strata_runtime::{
     config::{ENV_PREFIX, load},
     layer::auth::ApiKey,
@@ -125,14 +126,25 @@ pub struct RedisConfig {
 }
 
 /// Qdrant.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QdrantConfig {
-    /// gRPC address, such as `http://127.0.0.1:6334`.
+    /// gRPC address, such as `http://127.0.0.1:6334`; `https://` for TLS, verified by the system's roots or by those that
+    /// `SSL_CERT_FILE` names.
     pub url: Option<String>,
     /// API key.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<SecretString>,
+    /// First part of every collection's name: deployments that share a server need different ones.
+    pub prefix: String,
+    /// Milliseconds to wait for an answer.
+    pub response_ms: u64,
+    /// Milliseconds to wait for a connection.
+    pub connect_ms: u64,
+    /// Shards of a new collection; absent: as the server has it.
+    pub shards: Option<u32>,
+    /// Replicas of each shard of a new collection; a write is acknowledged by a majority of them.
+    pub replicas: u32,
 }
 
 /// What makes vectors.
@@ -176,6 +188,11 @@ pub struct StorageConfig {
     pub synchronous: Synchronous,
     /// Read connections.
     pub readers: usize,
+    /// Megabytes each file may grow to, beside its log; then writes are refused with STORE_FULL and forgetting makes room.
+    /// Absent: as far as the disk goes.
+    pub max_mb: Option<u64>,
+    /// Folder of the backups of long-term memory (`strata ctl backup`); absent: none are made.
+    pub backup_dir: Option<PathBuf>,
 }
 
 /// Durability of SQLite commits.
@@ -262,6 +279,53 @@ impl Default for RedisConfig {
     }
 }
 
+impl Default for QdrantConfig {
+    fn default() -> Self {
+        let QdrantSettings { prefix, timeout, connect_timeout, replicas, .. } = QdrantSettings::default();
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            url: None,
+            api_key: None,
+            prefix,
+            response_ms: millis(timeout),
+            connect_ms: millis(connect_timeout),
+            shards: None,
+            replicas,
+        }
+    }
+}
+
+impl QdrantConfig {
+    /// For the index; none without an address.
+    #[must_use]
+    pub fn settings(&self) -> Option<QdrantSettings> {
+        Some(QdrantSettings {
+            url: self.url.clone()?,
+            api_key: self.api_key.clone(),
+            prefix: self.prefix.clone(),
+            timeout: Duration::from_millis(self.response_ms),
+            connect_timeout: Duration::from_millis(self.connect_ms),
+            shards: self.shards,
+            replicas: self.replicas,
+            ..QdrantSettings::default()
+        })
+    }
+
+    fn validate(&self) -> Result<(), Fault> {
+        let named = !self.prefix.is_empty() && self.prefix.len() <= 64;
+        if !named || !self.prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(Fault::field("qdrant.prefix", "must have 1 to 64 of a-z, A-Z, 0-9 and _"));
+        }
+        if self.response_ms == 0 || self.connect_ms == 0 {
+            return Err(Fault::field("qdrant.response_ms", "response_ms and connect_ms must be at least 1"));
+        }
+        if self.replicas == 0 || self.shards == Some(0) {
+            return Err(Fault::field("qdrant.replicas", "replicas and shards must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
 impl Default for EmbedderConfig {
     fn default() -> Self {
         Self {
@@ -277,7 +341,7 @@ impl Default for EmbedderConfig {
 
 impl Default for StorageConfig {
     fn default() -> Self {
-        Self { synchronous: Synchronous::Full, readers: 4 }
+        Self { synchronous: Synchronous::Full, readers: 4, max_mb: None, backup_dir: None }
     }
 }
 
@@ -333,6 +397,10 @@ impl Config {
         if self.storage.readers == 0 || self.storage.readers > 64 {
             return Err(Fault::field("storage.readers", "must lie between 1 and 64"));
         }
+        if self.storage.max_mb == Some(0) {
+            return Err(Fault::field("storage.max_mb", "must be at least 1"));
+        }
+        self.qdrant.validate()?;
         if !matches!(self.telemetry.format.as_str(), "pretty" | "json") {
             return Err(Fault::field("telemetry.format", "must be pretty or json"));
         }

@@ -40,6 +40,11 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         CtlCommand::Status => api.call("strata.admin.v1.AdminService/GetStatus", json!({})).await,
+        CtlCommand::Backup => api.call("strata.admin.v1.AdminService/Backup", json!({})).await,
+        CtlCommand::Verify { repair } => match verify(&api, *repair).await {
+            Ok(code) => return Ok(code),
+            Err(error) => Err(error),
+        },
         CtlCommand::Recall { owner, query, k, explain } => {
             api.call("LongTermMemoryService/Recall", owned(owner, json!({"query": query, "k": k, "explain": explain}))).await
         }
@@ -76,6 +81,40 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
         }
         Err(error) => refusal(error),
     }
+}
+
+/// Records and entries a page of the check looks at: a call stays short.
+const VERIFY_PAGE: u32 = 500;
+
+/// `ctl verify`: every page; one line per difference, then the sums.
+async fn verify(api: &Api, repair: bool) -> Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let (mut records, mut points, mut pending, mut differences) = (0, 0, 0, 0_u64);
+    let mut token = String::new();
+    loop {
+        let request = json!({"repair": repair, "page_size": VERIFY_PAGE, "page_token": token});
+        let page = api.call("strata.admin.v1.AdminService/VerifyConsistency", request).await?;
+        let number = |of: &Value, name: &str| of[name].as_u64().unwrap_or_default();
+        records += number(&page, "records");
+        points += number(&page, "points");
+        pending += number(&page, "pending");
+        for one in page["differences"].as_array().into_iter().flatten() {
+            differences += 1;
+            let kind = one["kind"].as_str().unwrap_or_default().trim_start_matches("DIFFERENCE_KIND_");
+            let (record, index) = (number(one, "record_version"), number(one, "index_version"));
+            let id = one["memory_id"].as_str().unwrap_or_default();
+            writeln!(out, "{id}  {kind:<13}  record version {record}, index version {index}")?;
+        }
+        page["next_page_token"].as_str().unwrap_or_default().clone_into(&mut token);
+        if token.is_empty() {
+            break;
+        }
+    }
+    writeln!(out, "{records} records and {points} entries of the index compared, {pending} on their way, {differences} differ")?;
+    if differences > 0 && repair {
+        writeln!(out, "the repair is under way; run the check again to see that nothing differs")?;
+    }
+    Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// `strata reindex`.

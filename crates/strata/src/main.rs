@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod ctl;
 mod replay;
+mod restore;
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser as _};
@@ -37,6 +38,7 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Ctl(args) => runtime()?.block_on(ctl::run(args)),
         Command::Reindex(server) => runtime()?.block_on(ctl::reindex(&server)),
+        Command::Restore(args) => restore::run(&args),
         Command::Config(args) => config_command(args.command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "strata", &mut std::io::stdout());

@@ -156,6 +156,8 @@ pub const METHODS: &[Method] = &[
     method("/strata.router.v1.RouterService/GetOwnership", Layer::Router, Access::Read, READ),
     method("/strata.admin.v1.AdminService/GetStatus", Layer::Router, Access::Read, OPERATE),
     method("/strata.admin.v1.AdminService/Reindex", Layer::Longterm, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/Backup", Layer::Longterm, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/VerifyConsistency", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.internal.v1.ParticipantService/Seal", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.ParticipantService/Settle", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.TargetService/Apply", Layer::Longterm, Access::Internal, INTERNAL),

@@ -7,14 +7,14 @@
 //! A user is loaded under its own lock, and the snapshot it is loaded from begins after the lock is taken. The relay applies
 //! a change after its commit, under the same lock: the change is in the snapshot, or it comes after it.
 
-use super::{Index, IndexOp, IndexedRow, LegHit, LegQuery, Legs, Space, Upsert};
+use super::{Held, Index, IndexOp, IndexedRow, LegHit, LegQuery, Legs, Prepared, Space, Upsert};
 use crate::metadata::search;
 use async_trait::async_trait;
 use moka::ops::compute::Op;
 use moka::sync::Cache;
 use parking_lot::{RwLock, RwLockWriteGuard};
 use rusqlite::Connection;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -127,8 +127,12 @@ impl Index for ExactIndex {
         self.space.as_ref()
     }
 
-    async fn prepare(&self) -> Result<(), Fault> {
-        Ok(())
+    fn is_view(&self) -> bool {
+        true
+    }
+
+    async fn prepare(&self) -> Result<Prepared, Fault> {
+        Ok(Prepared::Ready)
     }
 
     async fn search(&self, owner: &Owner, query: &LegQuery) -> Result<Legs, Fault> {
@@ -181,8 +185,73 @@ impl Index for ExactIndex {
         Ok(())
     }
 
-    async fn reset(&self) -> Result<(), Fault> {
+    async fn held(&self, expected: &[Upsert]) -> Result<Vec<Option<Held>>, Fault> {
+        let (this, expected) = (self.clone(), expected.to_vec());
+        let model = self.space.as_ref().map(|space| space.model.clone());
+        let held: Result<_, SqliteError> = self
+            .database
+            .read(move |connection| {
+                expected
+                    .iter()
+                    .map(|upsert| {
+                        let stored = search::stored_parts(connection, upsert.row.memory_id, model.as_deref())?;
+                        let hot = this.hot.get(&upsert.owner.user_key());
+                        let hot = hot.as_ref().map(|user| user.rows.read());
+                        let Some(rows) = hot.as_deref().and_then(Option::as_ref) else {
+                            let Held { version, .. } = stored;
+                            // Not in memory: what will be loaded is the row itself.
+                            return Ok(Some(Held { version: version.max(upsert.row.version), ..stored }));
+                        };
+                        Ok(rows.held(upsert, stored))
+                    })
+                    .collect()
+            })
+            .await;
+        Ok(held?)
+    }
+
+    async fn scan(&self, after: Option<MemoryId>, limit: u32) -> Result<(Vec<MemoryId>, bool), Fault> {
+        let this = self.clone();
+        let scanned: Result<_, SqliteError> = self
+            .database
+            .read(move |connection| {
+                let stored = search::indexed_ids(connection, after, limit)?;
+                let mut ids: BTreeSet<MemoryId> = stored.iter().copied().collect();
+                for (_, user) in &this.hot {
+                    let rows = user.rows.read();
+                    let known = rows.iter().flat_map(|rows| rows.slots.keys().copied());
+                    ids.extend(known.filter(|id| after.is_none_or(|after| *id > after)));
+                }
+                let more = stored.len() >= limit as usize || ids.len() > limit as usize;
+                Ok((ids.into_iter().take(limit as usize).collect(), more))
+            })
+            .await;
+        Ok(scanned?)
+    }
+
+    async fn purge(&self, ids: &[MemoryId]) -> Result<(), Fault> {
+        let (this, of_memory, stored) = (self.clone(), ids.to_vec(), ids.to_vec());
+        let forgotten: Result<(), SqliteError> = self
+            .database
+            .read(move |_| {
+                for (_, user) in &this.hot {
+                    if let Some(rows) = user.rows.write().as_mut() {
+                        of_memory.iter().for_each(|id| rows.remove(*id));
+                    }
+                }
+                Ok(())
+            })
+            .await;
+        forgotten?;
+        Ok(self.database.write(move |connection| search::drop_orphans(connection, &stored)).await?)
+    }
+
+    async fn begin_rebuild(&self) -> Result<(), Fault> {
         self.hot.invalidate_all();
+        Ok(())
+    }
+
+    async fn finish_rebuild(&self) -> Result<(), Fault> {
         Ok(())
     }
 
@@ -266,6 +335,15 @@ impl UserRows {
             self.vectors[slot * self.dims..][..self.dims].fill(0.0);
             self.dead += 1;
         }
+    }
+
+    /// What memory holds of a record whose stored parts are `stored`.
+    fn held(&self, expected: &Upsert, stored: Held) -> Option<Held> {
+        let slot = *self.slots.get(&expected.row.memory_id)?;
+        let row = self.rows[slot].as_ref()?;
+        let vector = stored.vector && self.has_vector[slot];
+        let faithful = stored.faithful && row.version == expected.row.version && *row == expected.row;
+        Some(Held { version: row.version, faithful, vector, ..stored })
     }
 
     fn search(&self, query: &LegQuery) -> Legs {

@@ -234,6 +234,32 @@ pub struct Space {
     pub dims: usize,
 }
 
+/// What [`Index::prepare`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// It was made just now and is empty.
+    Fresh,
+    /// It is as it was left.
+    Ready,
+    /// The same, and a second copy that was begun is there to be filled on.
+    Rebuilding,
+}
+
+/// What an index holds of a record, compared with what it was to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Version of the record it knows.
+    pub version: u64,
+    /// Whether it stands under the right user.
+    pub owned: bool,
+    /// Whether what filters it is what was told.
+    pub faithful: bool,
+    /// Whether it has the record's vector.
+    pub vector: bool,
+    /// Whether it has the record's terms.
+    pub terms: bool,
+}
+
 /// A search index.
 #[async_trait]
 pub trait Index: Send + Sync + Debug {
@@ -243,11 +269,16 @@ pub trait Index: Send + Sync + Debug {
     /// Space of its vectors; none when it holds terms only.
     fn space(&self) -> Option<&Space>;
 
+    /// Whether it reads the rows themselves, so that it never lacks one.
+    fn is_view(&self) -> bool {
+        false
+    }
+
     /// Makes it ready: creates what is missing, checks what is there. Safe to repeat.
     ///
     /// # Errors
-    /// `STORE_UNAVAILABLE` when the store does not answer; `INTERNAL` when it holds something else.
-    async fn prepare(&self) -> Result<(), Fault>;
+    /// `STORE_UNAVAILABLE` when the store does not answer; `INTERNAL` naming what is wrong when it holds something else.
+    async fn prepare(&self) -> Result<Prepared, Fault>;
 
     /// Both legs over the records the owner may see. The owner is part of the query itself.
     ///
@@ -280,11 +311,38 @@ pub trait Index: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn erase_owner(&self, owner: &Owner) -> Result<(), Fault>;
 
-    /// Empties the index, to be filled again by the relay.
+    /// What it holds of each of these records, in their order; none where it holds nothing. Needs an owner no more than
+    /// [`Index::scan`]: both serve the check of the whole index, never a caller.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    async fn reset(&self) -> Result<(), Fault>;
+    async fn held(&self, expected: &[Upsert]) -> Result<Vec<Option<Held>>, Fault>;
+
+    /// Ids it holds, of every owner, ascending, the first `limit` after `after`; and whether there may be more.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn scan(&self, after: Option<MemoryId>, limit: u32) -> Result<(Vec<MemoryId>, bool), Fault>;
+
+    /// Takes records out whoever they are held for: what [`Index::apply`] cannot do for one whose owner nobody knows.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn purge(&self, ids: &[MemoryId]) -> Result<(), Fault>;
+
+    /// Begins an empty second copy; one that was begun before is dropped. Changes go to both copies from now on, and the
+    /// relay brings everything else; searches are answered by the first copy meanwhile.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn begin_rebuild(&self) -> Result<(), Fault>;
+
+    /// The second copy is complete: it takes the place of the first in one step, and the first is dropped. Nothing happens
+    /// without a second copy.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn finish_rebuild(&self) -> Result<(), Fault>;
 
     /// Drops what is left of an earlier space, once every record is in this one.
     ///

@@ -2,7 +2,8 @@
 //!
 //! | topic | here |
 //! |---|---|
-//! | collections | one per space (embedder identity and dimension), never one per user |
+//! | collections | one per space (embedder identity and dimension), never one per user, behind an alias of the space's name |
+//! | rebuild | a second collection is filled beside the first; when it is complete the alias moves and the first is dropped |
 //! | tenancy | a keyword field with a tenant index holds the user's digest; every query carries it in `must` |
 //! | the caller's filter | nested as ONE condition, so that nothing in it can loosen the owner's |
 //! | legs | dense and sparse in one batch call, fused in our code |
@@ -13,24 +14,28 @@
 //! The server may still hold an erased vector in its segments and its write-ahead log: see [`QdrantIndex::vacuum`].
 
 use super::{
-    APART, Index, IndexOp, IndexedRow, LegHit, LegQuery, Legs, Mark, RecordFilter, Space, USER_LEVEL, Upsert, agent_mark,
+    APART, Held, Index, IndexOp, IndexedRow, LegHit, LegQuery, Legs, Mark, Prepared, RecordFilter, Space, USER_LEVEL, Upsert,
+    agent_mark,
 };
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use qdrant_client::qdrant::point_id::PointIdOptions;
+use qdrant_client::qdrant::points_selector::PointsSelectorOneOf;
 use qdrant_client::qdrant::vectors_config::Config as VectorsKind;
 use qdrant_client::qdrant::{
-    Condition, CountPointsBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder, DeletePointsBuilder, Distance,
-    FieldType, Filter, GetPointsBuilder, IntegerIndexParamsBuilder, KeywordIndexParamsBuilder, NamedVectors,
-    OptimizersConfigDiffBuilder, PayloadIncludeSelector, PointId, PointStruct, Query, QueryBatchPointsBuilder,
-    QueryPointsBuilder, Range, ReadConsistencyType, ScoredPoint, SearchParamsBuilder, SparseVectorParamsBuilder,
-    SparseVectorsConfigBuilder, StrictModeConfigBuilder, UpdateCollectionBuilder, UpsertPointsBuilder, Value, Vector,
-    VectorInput, VectorParamsBuilder, VectorsConfigBuilder, WriteOrdering, WriteOrderingType, payload_index_params,
-    read_consistency, value,
+    Condition, CountPointsBuilder, CreateAliasBuilder, CreateCollectionBuilder, CreateFieldIndexCollectionBuilder,
+    DeletePointsBuilder, Distance, FieldType, Filter, GetPointsBuilder, IntegerIndexParamsBuilder, KeywordIndexParamsBuilder,
+    NamedVectors, OptimizersConfigDiffBuilder, PayloadIncludeSelector, PayloadIndexParams, PayloadSchemaInfo, PointId,
+    PointStruct, Query, QueryBatchPointsBuilder, QueryPointsBuilder, Range, ReadConsistencyType, RetrievedPoint, ScoredPoint,
+    ScrollPointsBuilder, SearchParamsBuilder, SparseVectorParamsBuilder, SparseVectorsConfigBuilder, StrictModeConfigBuilder,
+    UpdateCollectionBuilder, UpsertPointsBuilder, Value, Vector, VectorInput, VectorParamsBuilder, VectorsConfigBuilder,
+    WriteOrdering, WriteOrderingType, payload_index_params, read_consistency, value, vector_output, vectors_output,
 };
 use qdrant_client::{Qdrant, QdrantError};
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use strata_core::record::{Kind, Status, Tier};
 use strata_core::{Fault, MemoryId, Owner, Reason, Timestamp};
@@ -85,11 +90,22 @@ impl Default for QdrantSettings {
     }
 }
 
+/// Collections that hold the points of a space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Copies {
+    /// What the alias stands for.
+    active: Option<String>,
+    /// What is being filled to take its place.
+    building: Option<String>,
+}
+
 /// The index on a server.
 #[derive(Clone)]
 pub struct QdrantIndex {
     client: Qdrant,
+    /// The alias: what is searched.
     collection: String,
+    copies: Arc<Mutex<Copies>>,
     space: Option<Space>,
     settings: QdrantSettings,
 }
@@ -115,10 +131,10 @@ impl QdrantIndex {
             .build()
             .map_err(|_| Fault::field("longterm.index.url", "is not an address of a Qdrant server"))?;
         let collection = collection_name(&settings.prefix, space.as_ref());
-        Ok(Self { client, collection, space, settings })
+        Ok(Self { client, collection, copies: Arc::default(), space, settings })
     }
 
-    /// Name of its collection.
+    /// Name under which its collection is searched.
     #[must_use]
     pub fn collection(&self) -> &str {
         &self.collection
@@ -130,26 +146,39 @@ impl QdrantIndex {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     pub async fn vacuum(&self) -> Result<(), Fault> {
-        for (threshold, minimum) in [(0.0, VACUUM_MINIMUM), VACUUM_DEFAULT] {
-            let optimizers =
-                OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
-            let request = UpdateCollectionBuilder::new(&self.collection).optimizers_config(optimizers);
-            self.client.update_collection(request).await.map_err(unavailable)?;
+        for collection in self.targets() {
+            for (threshold, minimum) in [(0.0, VACUUM_MINIMUM), VACUUM_DEFAULT] {
+                let optimizers =
+                    OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
+                let request = UpdateCollectionBuilder::new(&collection).optimizers_config(optimizers);
+                self.client.update_collection(request).await.map_err(unavailable)?;
+            }
         }
         Ok(())
     }
 
-    async fn create(&self) -> Result<(), Fault> {
-        let mut sparse = SparseVectorsConfigBuilder::default();
-        sparse.add_named_vector_params(TERMS, SparseVectorParamsBuilder::default());
-        let strict = StrictModeConfigBuilder::default()
+    /// Where changes go: what is searched, and what is being filled.
+    fn targets(&self) -> Vec<String> {
+        let copies = self.copies.lock().clone();
+        let active = copies.active.unwrap_or_else(|| self.collection.clone());
+        std::iter::once(active).chain(copies.building).collect()
+    }
+
+    fn strict() -> StrictModeConfigBuilder {
+        StrictModeConfigBuilder::default()
             .enabled(true)
             .max_query_limit(MAX_QUERY_LIMIT)
             .unindexed_filtering_retrieve(false)
-            .unindexed_filtering_update(false);
-        let mut request = CreateCollectionBuilder::new(&self.collection)
+            .unindexed_filtering_update(false)
+    }
+
+    /// Makes an empty collection with everything that is searched and filtered by.
+    async fn create(&self, name: &str) -> Result<(), Fault> {
+        let mut sparse = SparseVectorsConfigBuilder::default();
+        sparse.add_named_vector_params(TERMS, SparseVectorParamsBuilder::default());
+        let mut request = CreateCollectionBuilder::new(name)
             .sparse_vectors_config(sparse)
-            .strict_mode_config(strict)
+            .strict_mode_config(Self::strict())
             .on_disk_payload(true)
             .replication_factor(self.settings.replicas)
             .write_consistency_factor(self.settings.replicas / 2 + 1);
@@ -161,35 +190,81 @@ impl QdrantIndex {
         if let Some(shards) = self.settings.shards {
             request = request.shard_number(shards);
         }
-        match self.client.create_collection(request).await {
-            Ok(_) => Ok(()),
-            // Another replica was faster.
-            Err(_) if self.exists().await? => Ok(()),
-            Err(error) => Err(unavailable(error)),
-        }
+        self.client.create_collection(request).await.map_err(unavailable)?;
+        self.index_fields(name, &HashMap::new()).await
     }
 
-    async fn exists(&self) -> Result<bool, Fault> {
-        self.client.collection_exists(&self.collection).await.map_err(unavailable)
+    /// Collections of this space by number, with what the alias stands for. A collection that has the alias's own name is
+    /// number 0.
+    async fn found(&self) -> Result<(BTreeMap<u64, String>, Option<u64>), Fault> {
+        let aliases = self.client.list_aliases().await.map_err(unavailable)?.aliases;
+        let names = self.client.list_collections().await.map_err(unavailable)?.collections;
+        let numbered = names.into_iter().filter_map(|one| Some((copy_number(&self.collection, &one.name)?, one.name)));
+        let copies: BTreeMap<u64, String> = numbered.collect();
+        let alias = aliases.into_iter().find(|alias| alias.alias_name == self.collection);
+        let active = match alias {
+            Some(alias) => copy_number(&self.collection, &alias.collection_name),
+            None => copies.contains_key(&0).then_some(0),
+        };
+        Ok((copies, active))
     }
 
-    /// A collection of this name with another dimension is somebody else's.
-    async fn check(&self) -> Result<(), Fault> {
-        let Some(space) = &self.space else { return Ok(()) };
-        let info = self.client.collection_info(&self.collection).await.map_err(unavailable)?;
-        let params = info.result.and_then(|info| info.config).and_then(|config| config.params);
-        let dims = match params.and_then(|params| params.vectors_config).and_then(|config| config.config) {
-            Some(VectorsKind::ParamsMap(map)) => map.map.get(DENSE).map(|params| params.size),
+    /// Gives the alias to a collection, in one step.
+    async fn point_alias_at(&self, name: &str) -> Result<(), Fault> {
+        let request = CreateAliasBuilder::new(name, &self.collection);
+        self.client.create_alias(request).await.map_err(unavailable)?;
+        Ok(())
+    }
+
+    async fn drop_collection(&self, name: &str) -> Result<(), Fault> {
+        self.client.delete_collection(name).await.map_err(unavailable)?;
+        Ok(())
+    }
+
+    /// A collection of this name must have been made for this space; what can be mended is.
+    async fn check(&self, name: &str) -> Result<(), Fault> {
+        let info = self.client.collection_info(name).await.map_err(unavailable)?;
+        let info = info.result.unwrap_or_default();
+        let config = info.config.unwrap_or_default();
+        let params = config.params.unwrap_or_default();
+        let dense = match params.vectors_config.and_then(|config| config.config) {
+            Some(VectorsKind::ParamsMap(map)) => map.map.get(DENSE).map(|params| (params.size, params.distance)),
             Some(VectorsKind::Params(_)) | None => None,
         };
-        if dims == Some(space.dims as u64) {
-            return Ok(());
+        let expected = self.space.as_ref().map(|space| (space.dims as u64, i32::from(Distance::Cosine)));
+        let other = |what: String| {
+            tracing::error!(collection = name, what, "a collection of the search index has another form");
+            let fix = "name another prefix or remove the collection; the records are not touched and fill a new one";
+            Err(Fault::new(Reason::Internal, format!("the collection {name} of the search index {what}; {fix}")))
+        };
+        if dense != expected {
+            let dims = |of: Option<(u64, i32)>| of.map_or("none".to_owned(), |(size, _)| size.to_string());
+            return other(format!("holds vectors of another form (dimensions {}, expected {})", dims(dense), dims(expected)));
         }
-        tracing::error!(collection = self.collection, expected = space.dims, found = ?dims, "a collection has another form");
-        Err(Fault::new(Reason::Internal, "the collection of the search index has another form; name another prefix"))
+        if !params.sparse_vectors_config.is_some_and(|config| config.map.contains_key(TERMS)) {
+            return other("holds no sparse vectors".to_owned());
+        }
+        let tenant = info.payload_schema.get(field::OWNER).is_none_or(|owner| match &owner.params {
+            Some(PayloadIndexParams { index_params: Some(payload_index_params::IndexParams::KeywordIndexParams(params)) }) => {
+                params.is_tenant == Some(true)
+            }
+            Some(_) | None => false,
+        });
+        if !tenant {
+            return other(format!("has no tenant index on {}", field::OWNER));
+        }
+        let strict = config.strict_mode_config.unwrap_or_default();
+        let off = |flag: Option<bool>| flag == Some(false);
+        if strict.enabled != Some(true) || !off(strict.unindexed_filtering_retrieve) || !off(strict.unindexed_filtering_update) {
+            tracing::warn!(collection = name, "strict mode was off; it is on again");
+            let request = UpdateCollectionBuilder::new(name).strict_mode_config(Self::strict());
+            self.client.update_collection(request).await.map_err(unavailable)?;
+        }
+        self.index_fields(name, &info.payload_schema).await
     }
 
-    async fn index_fields(&self) -> Result<(), Fault> {
+    /// Makes the payload indexes that are not there yet.
+    async fn index_fields(&self, name: &str, there: &HashMap<String, PayloadSchemaInfo>) -> Result<(), Fault> {
         let keyword = |tenant: bool| -> payload_index_params::IndexParams {
             let params = KeywordIndexParamsBuilder::default();
             // Only the tenant's index may shape the graph: with the others in it, filtered walks lose hits.
@@ -211,11 +286,9 @@ impl QdrantIndex {
             (field::VALID_FROM, FieldType::Integer, integer(false, true)),
             (field::VALID_TO, FieldType::Integer, integer(false, true)),
         ];
-        for (name, kind, params) in fields {
-            let request = CreateFieldIndexCollectionBuilder::new(&self.collection, name, kind)
-                .field_index_params(params)
-                .wait(true)
-                .ordering(strong());
+        for (of, kind, params) in fields.into_iter().filter(|(of, ..)| !there.contains_key(*of)) {
+            let request =
+                CreateFieldIndexCollectionBuilder::new(name, of, kind).field_index_params(params).wait(true).ordering(strong());
             self.client.create_field_index(request).await.map_err(unavailable)?;
         }
         Ok(())
@@ -235,9 +308,9 @@ impl QdrantIndex {
         PointStruct { id: Some(point_id(row.memory_id)), payload: payload(&owner, &row), vectors: Some(vectors.into()) }
     }
 
-    async fn upsert(&self, version: u64, points: Vec<PointStruct>) -> Result<(), Fault> {
+    async fn upsert(&self, collection: &str, version: u64, points: Vec<PointStruct>) -> Result<(), Fault> {
         let older = Range { lt: Some(version as f64), ..Range::default() };
-        let request = UpsertPointsBuilder::new(&self.collection, points)
+        let request = UpsertPointsBuilder::new(collection, points)
             .wait(true)
             .ordering(strong())
             .update_filter(Filter::must([Condition::range(field::VERSION, older)]));
@@ -245,8 +318,8 @@ impl QdrantIndex {
         Ok(())
     }
 
-    async fn delete(&self, ids: Vec<PointId>) -> Result<(), Fault> {
-        let request = DeletePointsBuilder::new(&self.collection).points(ids).wait(true).ordering(strong());
+    async fn delete(&self, collection: &str, points: impl Into<PointsSelectorOneOf>) -> Result<(), Fault> {
+        let request = DeletePointsBuilder::new(collection).points(points).wait(true).ordering(strong());
         self.client.delete_points(request).await.map_err(unavailable)?;
         Ok(())
     }
@@ -283,6 +356,16 @@ fn collection_name(prefix: &str, space: Option<&Space>) -> String {
     let Some(Space { model, dims }) = space else { return format!("{prefix}_terms") };
     let readable: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     format!("{prefix}_{readable}_{dims}_{}", &blake3::hash(model.as_bytes()).to_hex()[..8])
+}
+
+/// Number of a collection among the copies of a space; 0 for one that has the space's own name, none for a stranger.
+fn copy_number(alias: &str, name: &str) -> Option<u64> {
+    let rest = name.strip_prefix(alias)?;
+    if rest.is_empty() { Some(0) } else { rest.strip_prefix('-')?.parse().ok() }
+}
+
+fn copy_name(alias: &str, number: u64) -> String {
+    format!("{alias}-{number}")
 }
 
 /// The tenant key of a user: 128 bits of a digest, so that the server holds no user id.
@@ -430,19 +513,23 @@ fn owned(owner: &Owner) -> Filter {
     Filter::must(must)
 }
 
+fn stored_version(payload: &HashMap<String, Value>) -> Option<u64> {
+    match payload.get(field::VERSION)?.kind.as_ref()? {
+        value::Kind::IntegerValue(version) => u64::try_from(*version).ok(),
+        value::Kind::NullValue(_)
+        | value::Kind::DoubleValue(_)
+        | value::Kind::StringValue(_)
+        | value::Kind::BoolValue(_)
+        | value::Kind::StructValue(_)
+        | value::Kind::ListValue(_) => None,
+    }
+}
+
 fn hits(points: Vec<ScoredPoint>, clamp: impl Fn(f32) -> f32) -> Vec<LegHit> {
     points
         .into_iter()
         .filter_map(|point| {
-            let version = match point.payload.get(field::VERSION)?.kind.as_ref()? {
-                value::Kind::IntegerValue(version) => u64::try_from(*version).ok()?,
-                value::Kind::NullValue(_)
-                | value::Kind::DoubleValue(_)
-                | value::Kind::StringValue(_)
-                | value::Kind::BoolValue(_)
-                | value::Kind::StructValue(_)
-                | value::Kind::ListValue(_) => return None,
-            };
+            let version = stored_version(&point.payload)?;
             Some(LegHit { memory_id: memory_id(&point.id)?, version, score: clamp(point.score) })
         })
         .filter(|hit| hit.score.is_finite())
@@ -459,13 +546,34 @@ impl Index for QdrantIndex {
         self.space.as_ref()
     }
 
-    async fn prepare(&self) -> Result<(), Fault> {
-        if self.exists().await? {
-            self.check().await?;
-        } else {
-            self.create().await?;
+    async fn prepare(&self) -> Result<Prepared, Fault> {
+        let (copies, active) = self.found().await?;
+        let newest = copies.last_key_value().map_or(0, |(number, _)| *number);
+        let Some((number, name)) = active.and_then(|number| copies.get(&number).map(|name| (number, name.clone()))) else {
+            // None yet, or it was made and never got its name.
+            let name = copy_name(&self.collection, newest + 1);
+            self.create(&name).await?;
+            self.point_alias_at(&name).await?;
+            for left in copies.values() {
+                self.drop_collection(left).await?;
+            }
+            *self.copies.lock() = Copies { active: Some(name), building: None };
+            return Ok(Prepared::Fresh);
+        };
+        self.check(&name).await?;
+        let building = (newest > number).then(|| copies.get(&newest).cloned()).flatten();
+        for (_, left) in copies.iter().filter(|(other, _)| **other != number && **other != newest) {
+            self.drop_collection(left).await?;
         }
-        self.index_fields().await
+        match &building {
+            Some(building) => self.check(building).await?,
+            // What an earlier switch left.
+            None if newest != number => self.drop_collection(&copy_name(&self.collection, newest)).await?,
+            None => {}
+        }
+        let rebuilding = building.is_some();
+        *self.copies.lock() = Copies { active: Some(name), building };
+        Ok(if rebuilding { Prepared::Rebuilding } else { Prepared::Ready })
     }
 
     async fn search(&self, owner: &Owner, query: &LegQuery) -> Result<Legs, Fault> {
@@ -521,15 +629,15 @@ impl Index for QdrantIndex {
                 IndexOp::Upsert(upsert) => upserts.entry(upsert.row.version).or_default().push(self.point(*upsert)),
             }
         }
-        if !deletes.is_empty() {
-            self.delete(deletes).await?;
-        }
-        // The condition on the version is one per call, so a call holds points of one version.
-        for (version, mut points) in upserts {
-            while !points.is_empty() {
-                let rest = points.split_off(points.len().min(UPSERT_POINTS));
-                self.upsert(version, points).await?;
-                points = rest;
+        for collection in self.targets() {
+            if !deletes.is_empty() {
+                self.delete(&collection, deletes.clone()).await?;
+            }
+            // The condition on the version is one per call, so a call holds points of one version.
+            for (version, points) in &upserts {
+                for chunk in points.chunks(UPSERT_POINTS) {
+                    self.upsert(&collection, *version, chunk.to_vec()).await?;
+                }
             }
         }
         Ok(())
@@ -546,31 +654,129 @@ impl Index for QdrantIndex {
             return Ok(Vec::new());
         }
         let wanted: Vec<PointId> = ids.iter().copied().map(point_id).collect();
-        let majority = read_consistency::Value::Type(ReadConsistencyType::Majority.into());
         let request =
-            GetPointsBuilder::new(&self.collection, wanted).with_payload(false).with_vectors(false).read_consistency(majority);
+            GetPointsBuilder::new(&self.collection, wanted).with_payload(false).with_vectors(false).read_consistency(majority());
         let answer = self.client.get_points(request).await.map_err(unavailable)?;
         Ok(answer.result.iter().filter_map(|point| memory_id(&point.id)).collect())
     }
 
     async fn erase_owner(&self, owner: &Owner) -> Result<(), Fault> {
-        let request = DeletePointsBuilder::new(&self.collection).points(owned(owner)).wait(true).ordering(strong());
-        self.client.delete_points(request).await.map_err(unavailable)?;
+        for collection in self.targets() {
+            self.delete(&collection, owned(owner)).await?;
+        }
         Ok(())
     }
 
-    async fn reset(&self) -> Result<(), Fault> {
-        if self.exists().await? {
-            self.client.delete_collection(&self.collection).await.map_err(unavailable)?;
+    async fn held(&self, expected: &[Upsert]) -> Result<Vec<Option<Held>>, Fault> {
+        let wanted: Vec<PointId> = expected.iter().map(|upsert| point_id(upsert.row.memory_id)).collect();
+        if wanted.is_empty() {
+            return Ok(Vec::new());
         }
-        self.prepare().await
+        let request =
+            GetPointsBuilder::new(&self.collection, wanted).with_payload(true).with_vectors(true).read_consistency(majority());
+        let answer = self.client.get_points(request).await.map_err(unavailable)?;
+        let mut points: HashMap<MemoryId, RetrievedPoint> =
+            answer.result.into_iter().filter_map(|point| Some((memory_id(&point.id)?, point))).collect();
+        Ok(expected.iter().map(|upsert| points.remove(&upsert.row.memory_id).map(|point| compare(upsert, point))).collect())
+    }
+
+    async fn scan(&self, after: Option<MemoryId>, limit: u32) -> Result<(Vec<MemoryId>, bool), Fault> {
+        // The page begins with the offset itself.
+        let mut request = ScrollPointsBuilder::new(&self.collection)
+            .limit(limit.saturating_add(1).min(MAX_QUERY_LIMIT))
+            .with_payload(false)
+            .with_vectors(false)
+            .read_consistency(majority());
+        if let Some(after) = after {
+            request = request.offset(point_id(after));
+        }
+        let answer = self.client.scroll(request).await.map_err(unavailable)?;
+        let ids = answer.result.iter().filter_map(|point| memory_id(&point.id));
+        let ids = ids.filter(|id| after.is_none_or(|after| *id > after)).take(limit as usize).collect();
+        Ok((ids, answer.next_page_offset.is_some()))
+    }
+
+    async fn purge(&self, ids: &[MemoryId]) -> Result<(), Fault> {
+        let points: Vec<PointId> = ids.iter().copied().map(point_id).collect();
+        if points.is_empty() {
+            return Ok(());
+        }
+        for collection in self.targets() {
+            self.delete(&collection, points.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn begin_rebuild(&self) -> Result<(), Fault> {
+        self.prepare().await?;
+        let earlier = self.copies.lock().building.take();
+        if let Some(earlier) = earlier {
+            self.drop_collection(&earlier).await?;
+        }
+        let (copies, _) = self.found().await?;
+        let name = copy_name(&self.collection, copies.last_key_value().map_or(0, |(number, _)| *number) + 1);
+        self.create(&name).await?;
+        self.copies.lock().building = Some(name);
+        Ok(())
+    }
+
+    async fn finish_rebuild(&self) -> Result<(), Fault> {
+        let Copies { active, building: Some(complete) } = self.copies.lock().clone() else { return Ok(()) };
+        if active.as_ref() == Some(&self.collection) {
+            // It has the name that the alias needs: for a moment there is neither, and recall goes by keys and words.
+            self.drop_collection(&self.collection).await?;
+        }
+        self.point_alias_at(&complete).await?;
+        *self.copies.lock() = Copies { active: Some(complete.clone()), building: None };
+        if let Some(earlier) = active.filter(|earlier| *earlier != self.collection && *earlier != complete) {
+            self.drop_collection(&earlier).await?;
+        }
+        Ok(())
     }
 
     async fn retire(&self, earlier: &Space) -> Result<(), Fault> {
-        let collection = collection_name(&self.settings.prefix, Some(earlier));
-        if collection != self.collection && self.client.collection_exists(&collection).await.map_err(unavailable)? {
-            self.client.delete_collection(&collection).await.map_err(unavailable)?;
+        let alias = collection_name(&self.settings.prefix, Some(earlier));
+        if alias == self.collection {
+            return Ok(());
+        }
+        for one in self.client.list_collections().await.map_err(unavailable)?.collections {
+            // Its alias goes with it.
+            if copy_number(&alias, &one.name).is_some() {
+                self.drop_collection(&one.name).await?;
+            }
         }
         Ok(())
+    }
+}
+
+fn majority() -> read_consistency::Value {
+    read_consistency::Value::Type(ReadConsistencyType::Majority.into())
+}
+
+/// Cosine from which two vectors are the same one, stored and sent back in single precision.
+const SAME_VECTOR: f32 = 0.999;
+
+/// What the server holds of a record, beside what it was to be told.
+fn compare(expected: &Upsert, point: RetrievedPoint) -> Held {
+    let told = payload(&expected.owner, &expected.row);
+    let owned = [field::OWNER, field::AGENT].iter().all(|name| point.payload.get(*name) == told.get(*name));
+    let mut named = match point.vectors.and_then(|vectors| vectors.vectors_options) {
+        Some(vectors_output::VectorsOptions::Vectors(named)) => named.vectors,
+        Some(vectors_output::VectorsOptions::Vector(_)) | None => HashMap::new(),
+    };
+    let dense = match named.remove(DENSE).map(qdrant_client::qdrant::VectorOutput::into_vector) {
+        Some(vector_output::Vector::Dense(dense)) => Some(dense.data),
+        Some(vector_output::Vector::Sparse(_) | vector_output::Vector::MultiDense(_)) | None => None,
+    };
+    let same = |dense: &[f32]| {
+        let of_record = expected.vector.as_ref().filter(|vector| vector.len() == dense.len());
+        of_record.is_none_or(|vector| super::exact::dot(vector, dense) >= SAME_VECTOR)
+    };
+    Held {
+        version: stored_version(&point.payload).unwrap_or_default(),
+        owned,
+        faithful: point.payload == told,
+        vector: dense.is_some_and(|dense| same(&dense)),
+        terms: named.contains_key(TERMS),
     }
 }

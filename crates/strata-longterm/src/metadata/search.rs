@@ -1,8 +1,9 @@
 //! What recall, the indexes and the relay read and write: the narrow side of the schema. Whole records are mapped in
 //! `row`.
 
+use super::StoredOwner;
 use super::row::{id_bytes, id_from};
-use crate::index::{IndexOp, IndexedRow, LegHit, Mark, RecordFilter, Upsert, agent_mark, cut_hits, marks};
+use crate::index::{Held, IndexOp, IndexedRow, LegHit, Mark, RecordFilter, Upsert, agent_mark, cut_hits, marks};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use strata_core::policy::recall::{KeywordMatch, bm25};
@@ -48,6 +49,54 @@ pub fn is_indexed(connection: &Connection, memory_id: MemoryId) -> Result<bool, 
              OR EXISTS (SELECT 1 FROM record_terms WHERE memory_id = ?1)",
         )?
         .query_row([id_bytes(memory_id)], |row| row.get(0))?)
+}
+
+/// What stands beside a record for the index that reads the rows: its vector of `model`, its terms, and whether both are its
+/// owner's. Version 0: these parts have none.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn stored_parts(connection: &Connection, memory_id: MemoryId, model: Option<&str>) -> Result<Held, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM vectors WHERE memory_id = ?1 AND model = ?2), \
+         EXISTS (SELECT 1 FROM record_terms WHERE memory_id = ?1), \
+         NOT EXISTS (SELECT 1 FROM vectors v JOIN records r USING (memory_id) WHERE v.memory_id = ?1 AND v.owner_id <> r.owner_id) \
+         AND NOT EXISTS (SELECT 1 FROM record_terms t JOIN records r USING (memory_id) \
+         WHERE t.memory_id = ?1 AND t.owner_id <> r.owner_id)",
+    )?;
+    Ok(statement.query_row(params![id_bytes(memory_id), model.unwrap_or_default()], |row| {
+        Ok(Held { version: 0, vector: row.get(0)?, terms: row.get(1)?, owned: row.get(2)?, faithful: true })
+    })?)
+}
+
+/// Ids that have a vector or terms, ascending, the first `limit` after `after`.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn indexed_ids(connection: &Connection, after: Option<MemoryId>, limit: u32) -> Result<Vec<MemoryId>, SqliteError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT memory_id FROM vectors WHERE memory_id > ?1 UNION SELECT memory_id FROM record_terms WHERE memory_id > ?1 \
+         ORDER BY memory_id LIMIT ?2",
+    )?;
+    let after: Vec<u8> = after.map(|id| id_bytes(id).to_vec()).unwrap_or_default();
+    let rows = statement.query_map(params![after, limit], |row| id(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Deletes vectors and terms of these ids where their record is gone.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn drop_orphans(connection: &Connection, ids: &[MemoryId]) -> Result<(), SqliteError> {
+    for table in ["vectors", "record_terms"] {
+        let mut statement = connection.prepare_cached(&format!(
+            "DELETE FROM {table} WHERE memory_id = ?1 AND NOT EXISTS (SELECT 1 FROM records r WHERE r.memory_id = ?1)"
+        ))?;
+        for memory_id in ids {
+            statement.execute([id_bytes(*memory_id)])?;
+        }
+    }
+    Ok(())
 }
 
 fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<MemoryId> {
@@ -552,6 +601,122 @@ pub fn walk(
     let rows = statement.query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| id(row, 0))?;
     let ids = rows.collect::<Result<Vec<_>, _>>()?;
     ids.into_iter().map(|memory_id| change_of(connection, memory_id, false, None, model)).collect()
+}
+
+/// A record as the truth has it, for comparison with the index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowState {
+    /// What the index was or will be told.
+    pub upsert: Upsert,
+    /// Row of `owners`.
+    pub owner: StoredOwner,
+    /// Whether its vector was put into the index's space.
+    pub embedded: bool,
+    /// Whether it has words, so that it must have terms.
+    pub has_words: bool,
+    /// Whether the index has still to be told of it.
+    pub pending: bool,
+}
+
+/// Records as [`RowState`], in order of their ids: the first `limit` after `after`.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn row_states(
+    connection: &Connection,
+    after: Option<MemoryId>,
+    limit: u32,
+    model: Option<&str>,
+) -> Result<Vec<RowState>, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT memory_id FROM records WHERE memory_id > ?1 ORDER BY memory_id LIMIT ?2")?;
+    let after: Vec<u8> = after.map(|id| id_bytes(id).to_vec()).unwrap_or_default();
+    let ids = statement.query_map(params![after, limit], |row| id(row, 0))?.collect::<Result<Vec<_>, _>>()?;
+    let states = ids.into_iter().map(|memory_id| row_state(connection, memory_id, model));
+    states.filter_map(Result::transpose).collect()
+}
+
+/// One record as [`RowState`]; none when it is gone.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn row_state(connection: &Connection, memory_id: MemoryId, model: Option<&str>) -> Result<Option<RowState>, SqliteError> {
+    let Some(upsert) = upsert_of(connection, memory_id, model)? else { return Ok(None) };
+    let mut statement = connection.prepare_cached(
+        "SELECT owner_id, user_id, embedding_model IS ?2, length > 0, \
+         EXISTS (SELECT 1 FROM outbox x WHERE x.memory_id = r.memory_id) FROM records r WHERE memory_id = ?1",
+    )?;
+    let state = statement.query_row(params![id_bytes(memory_id), model], |row| {
+        Ok(RowState {
+            owner: StoredOwner { owner_id: row.get(0)?, user_id: row.get(1)? },
+            embedded: model.is_some() && row.get(2)?,
+            has_words: row.get(3)?,
+            pending: row.get(4)?,
+            upsert,
+        })
+    });
+    Ok(Some(state?))
+}
+
+/// Which of these ids belong to no record and to no change under way.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn strangers(connection: &Connection, ids: &[MemoryId]) -> Result<Vec<MemoryId>, SqliteError> {
+    let mut known = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM records WHERE memory_id = ?1) OR EXISTS (SELECT 1 FROM outbox WHERE memory_id = ?1)",
+    )?;
+    let mut out = Vec::new();
+    for memory_id in ids {
+        if !known.query_row([id_bytes(*memory_id)], |row| row.get::<_, bool>(0))? {
+            out.push(*memory_id);
+        }
+    }
+    Ok(out)
+}
+
+/// Makes what stands beside a record whole again, from the record itself: its terms, counted anew for its owner, and whose
+/// its vector is; and notes that its vector has to be looked at again.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn mend(connection: &Connection, memory_id: MemoryId, owner: StoredOwner, terms: &Terms) -> Result<(), SqliteError> {
+    let key = id_bytes(memory_id);
+    let mut strangers = connection.prepare_cached("SELECT DISTINCT owner_id FROM record_terms WHERE memory_id = ?1")?;
+    let mut counted: BTreeSet<i64> = strangers.query_map([key], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    counted.insert(owner.owner_id);
+    connection.prepare_cached("DELETE FROM record_terms WHERE memory_id = ?1")?.execute([key])?;
+    let mut put =
+        connection.prepare_cached("INSERT INTO record_terms (owner_id, term, memory_id, tf) VALUES (?1, ?2, ?3, ?4)")?;
+    for (term, count) in &terms.counts {
+        put.execute(params![owner.owner_id, term, key, count])?;
+    }
+    // The triggers count what is added and removed, not what was changed behind their back.
+    for owner_id in counted {
+        connection.prepare_cached("DELETE FROM owner_terms WHERE owner_id = ?1")?.execute([owner_id])?;
+        connection
+            .prepare_cached(
+                "INSERT INTO owner_terms (owner_id, term, df) \
+                 SELECT owner_id, term, count(*) FROM record_terms WHERE owner_id = ?1 GROUP BY term",
+            )?
+            .execute([owner_id])?;
+    }
+    connection
+        .prepare_cached("UPDATE vectors SET owner_id = ?2 WHERE memory_id = ?1 AND owner_id <> ?2")?
+        .execute(params![key, owner.owner_id])?;
+    connection.prepare_cached("UPDATE records SET embedding_model = NULL WHERE memory_id = ?1")?.execute([key])?;
+    Ok(())
+}
+
+/// Records up to `after`, and records in all: how far a walk is.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn walked(connection: &Connection, after: Option<MemoryId>) -> Result<(u64, u64), SqliteError> {
+    let after: Vec<u8> = after.map(|id| id_bytes(id).to_vec()).unwrap_or_default();
+    let mut statement = connection
+        .prepare_cached("SELECT (SELECT count(*) FROM records WHERE memory_id <= ?1), (SELECT count(*) FROM records)")?;
+    Ok(statement.query_row([after], |row| Ok((row.get(0)?, row.get(1)?)))?)
 }
 
 /// Stores vectors of a space; records that are gone meanwhile are skipped.

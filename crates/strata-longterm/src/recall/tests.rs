@@ -532,12 +532,19 @@ async fn a_shutdown_delivers_what_is_left_and_a_reindex_restores_a_lost_index() 
     let embedder = words();
     let world = World::over(world.store, Some(config), Some(embedder.clone())).await;
     world.delivered().await;
-    world.recall.parts.index.reset().await.expect("lost");
-    assert!(world.found(&owner, "drink number").await.is_empty(), "a stale index costs recall");
+    double.lose_everything();
+    let answer = world.ask(&owner, of("drink number")).await.expect("an answer");
+    assert!(answer.degraded && contents(&answer).len() == 5, "found by words");
+    // Filled again without being asked.
+    eventually(Duration::from_secs(20), || async { double.collections().first().is_some_and(|name| double.points(name) == 20) })
+        .await;
+    world.settled().await;
+    let answer = world.ask(&owner, of("drink number")).await.expect("an answer");
+    assert!(!answer.degraded && contents(&answer).len() == 5);
+    assert_eq!(embedder.calls.load(Ordering::Relaxed), 2, "two queries: stored vectors are used again");
     assert_eq!(world.relay.reindex().await.expect("started"), 20);
     world.settled().await;
     assert_eq!(world.found(&owner, "drink number").await.len(), 5);
-    assert_eq!(embedder.calls.load(Ordering::Relaxed), 2, "two queries: stored vectors are used again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

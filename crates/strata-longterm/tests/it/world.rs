@@ -60,6 +60,7 @@ impl World {
             settings,
             database: database.clone(),
             index: IndexConfig::Exact,
+            backups: Some(directory.path().join("backups")),
             embedder,
             registry: Arc::new(Registry::builtin()),
             secret: b"a secret of the tests, not of anyone".to_vec(),

@@ -70,6 +70,7 @@ struct Shared {
 struct Faults {
     failures: Vec<Failure>,
     delay: Duration,
+    key: Option<String>,
 }
 
 #[derive(Debug)]
@@ -168,7 +169,8 @@ impl WireDouble {
 
     /// Ends every injected failure and delay.
     pub fn heal(&self) {
-        *self.shared.faults.lock() = Faults::default();
+        let mut faults = self.shared.faults.lock();
+        *faults = Faults { key: faults.key.take(), ..Faults::default() };
     }
 
     /// Calls of `method` so far, failed ones included.
@@ -200,6 +202,22 @@ impl WireDouble {
         self.shared.store.lock().settle();
     }
 
+    /// Demands this API key of every call from now on, as the server does with `service.api_key`; none demands nothing.
+    pub fn require_key(&self, key: Option<&str>) {
+        self.shared.faults.lock().key = key.map(str::to_owned);
+    }
+
+    /// Names of the collections, ascending.
+    #[must_use]
+    pub fn collections(&self) -> Vec<String> {
+        self.shared.store.lock().names()
+    }
+
+    /// Drops every point, collection and alias: the server lost its disk.
+    pub fn lose_everything(&self) {
+        *self.shared.store.lock() = Store::default();
+    }
+
     /// Number of points in a collection; 0 when there is none.
     #[must_use]
     pub fn points(&self, collection: &str) -> usize {
@@ -223,6 +241,7 @@ impl Shared {
     where
         A: Filters,
     {
+        let given = request.metadata().get("api-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
         let request = request.into_inner();
         {
             let mut seen = self.seen.lock();
@@ -232,6 +251,9 @@ impl Shared {
         let delay = self.faults.lock().delay;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
+        }
+        if self.faults.lock().key.as_ref().is_some_and(|key| Some(key) != given.as_ref()) {
+            return Err(Status::unauthenticated("Must provide an API key or an Authorization bearer token"));
         }
         match self.faults.lock().take(method) {
             Some((status, Strike::Before)) => Err(status),
@@ -286,7 +308,7 @@ filters! {
     DeletePointVectors: |r| selected(r.points_selector.as_ref()),
     GetPoints, UpdateBatchPoints, CreateFieldIndexCollection, DeleteFieldIndexCollection, CreateCollection,
     UpdateCollection, DeleteCollection, CollectionExistsRequest, ListCollectionsRequest, GetCollectionInfoRequest,
-    HealthCheckRequest,
+    ChangeAliases, ListAliasesRequest, ListCollectionAliasesRequest, HealthCheckRequest,
 }
 
 fn selected(selector: Option<&qdrant::PointsSelector>) -> Vec<Option<&Filter>> {
@@ -372,11 +394,11 @@ service! {
         update(UpdateCollection) -> CollectionOperationResponse = Store::update_collection;
         delete(DeleteCollection) -> CollectionOperationResponse = Store::delete_collection;
         collection_exists(CollectionExistsRequest) -> CollectionExistsResponse = Store::exists;
+        update_aliases(ChangeAliases) -> CollectionOperationResponse = Store::update_aliases;
+        list_aliases(ListAliasesRequest) -> ListAliasesResponse = Store::list_aliases;
+        list_collection_aliases(ListCollectionAliasesRequest) -> ListAliasesResponse = Store::list_collection_aliases;
     }
     refuses {
-        update_aliases(ChangeAliases) -> CollectionOperationResponse;
-        list_collection_aliases(ListCollectionAliasesRequest) -> ListAliasesResponse;
-        list_aliases(ListAliasesRequest) -> ListAliasesResponse;
         collection_cluster_info(CollectionClusterInfoRequest) -> CollectionClusterInfoResponse;
         update_collection_cluster_setup(UpdateCollectionClusterSetupRequest) -> UpdateCollectionClusterSetupResponse;
         create_shard_key(CreateShardKeyRequest) -> CreateShardKeyResponse;

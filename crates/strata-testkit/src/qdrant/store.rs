@@ -100,21 +100,25 @@ struct Collection {
     operations: u64,
 }
 
-/// Everything the double keeps.
+/// Everything the double keeps: collections, and the other names some of them have.
 #[derive(Debug, Default)]
-pub struct Store(BTreeMap<String, Collection>);
+pub struct Store {
+    collections: BTreeMap<String, Collection>,
+    aliases: BTreeMap<String, String>,
+}
 
 type Answer<T> = Result<T, Status>;
 
 impl Store {
     fn get(&mut self, name: &str) -> Answer<&mut Collection> {
         let missing = || Status::not_found(format!("Not found: Collection `{name}` doesn't exist!"));
-        self.0.get_mut(name).ok_or_else(missing)
+        let name = self.aliases.get(name).map_or(name, String::as_str);
+        self.collections.get_mut(name).ok_or_else(missing)
     }
 
     /// Applies what was written without `wait`.
     pub fn settle(&mut self) {
-        for collection in self.0.values_mut() {
+        for collection in self.collections.values_mut() {
             collection.settle();
         }
     }
@@ -122,7 +126,7 @@ impl Store {
     /// Every text in every payload, names of fields too.
     pub fn payload_texts(&self) -> Vec<String> {
         let mut texts = Vec::new();
-        let points = self.0.values().flat_map(|c| c.points.values());
+        let points = self.collections.values().flat_map(|c| c.points.values());
         for (key, value) in points.flat_map(|p| &p.payload) {
             texts.push(key.clone());
             collect_texts(value, &mut texts);
@@ -130,15 +134,27 @@ impl Store {
         texts
     }
 
+    /// Names of the collections.
+    pub fn names(&self) -> Vec<String> {
+        self.collections.keys().cloned().collect()
+    }
+
     /// Number of points of a collection; 0 when there is none.
     pub fn len(&self, collection: &str) -> usize {
-        self.0.get(collection).map_or(0, |c| c.points.len())
+        let name = self.aliases.get(collection).map_or(collection, String::as_str);
+        self.collections.get(name).map_or(0, |c| c.points.len())
     }
 
     // Collections.
 
     pub fn create(&mut self, r: CreateCollection) -> Answer<CollectionOperationResponse> {
-        if self.0.contains_key(&r.collection_name) {
+        if self.aliases.contains_key(&r.collection_name) {
+            return Err(Status::invalid_argument(format!(
+                "Wrong input: Can't create collection with name {}. Alias with the same name already exists",
+                r.collection_name
+            )));
+        }
+        if self.collections.contains_key(&r.collection_name) {
             return Err(Status::already_exists(format!("Wrong input: Collection `{}` already exists!", r.collection_name)));
         }
         let spaces = spaces(&r)?;
@@ -169,7 +185,7 @@ impl Store {
             strict_mode_config: r.strict_mode_config,
             metadata: r.metadata,
         };
-        self.0.insert(r.collection_name, Collection { config, spaces, ..Collection::default() });
+        self.collections.insert(r.collection_name, Collection { config, spaces, ..Collection::default() });
         Ok(done(true))
     }
 
@@ -195,16 +211,65 @@ impl Store {
     }
 
     pub fn delete_collection(&mut self, r: DeleteCollection) -> Answer<CollectionOperationResponse> {
-        Ok(done(self.0.remove(&r.collection_name).is_some()))
+        let gone = self.collections.remove(&r.collection_name).is_some();
+        if gone {
+            self.aliases.retain(|_, collection| *collection != r.collection_name);
+        }
+        Ok(done(gone))
+    }
+
+    /// All of the actions or none.
+    pub fn update_aliases(&mut self, r: qdrant::ChangeAliases) -> Answer<CollectionOperationResponse> {
+        use qdrant::alias_operations::Action as A;
+        let mut aliases = self.aliases.clone();
+        for action in r.actions {
+            match action.action {
+                Some(A::CreateAlias(create)) => {
+                    if self.collections.contains_key(&create.alias_name) {
+                        let name = create.alias_name;
+                        return Err(Status::invalid_argument(format!("Wrong input: Collection {name} already exists!")));
+                    }
+                    if !self.collections.contains_key(&create.collection_name) {
+                        let name = create.collection_name;
+                        return Err(Status::not_found(format!("Not found: Collection `{name}` doesn't exist!")));
+                    }
+                    aliases.insert(create.alias_name, create.collection_name);
+                }
+                Some(A::DeleteAlias(delete)) => {
+                    aliases.remove(&delete.alias_name);
+                }
+                Some(A::RenameAlias(_)) => return Err(Status::unimplemented("the wire double renames no alias")),
+                None => return Err(Status::invalid_argument("an action is empty")),
+            }
+        }
+        self.aliases = aliases;
+        Ok(done(true))
+    }
+
+    pub fn list_aliases(&mut self, _: qdrant::ListAliasesRequest) -> Answer<qdrant::ListAliasesResponse> {
+        Ok(self.aliases_where(|_| true))
+    }
+
+    pub fn list_collection_aliases(&mut self, r: qdrant::ListCollectionAliasesRequest) -> Answer<qdrant::ListAliasesResponse> {
+        Ok(self.aliases_where(|collection| collection == r.collection_name))
+    }
+
+    fn aliases_where(&self, keep: impl Fn(&str) -> bool) -> qdrant::ListAliasesResponse {
+        let kept = self.aliases.iter().filter(|(_, collection)| keep(collection.as_str()));
+        let aliases = kept.map(|(alias_name, collection_name)| qdrant::AliasDescription {
+            alias_name: alias_name.clone(),
+            collection_name: collection_name.clone(),
+        });
+        qdrant::ListAliasesResponse { aliases: aliases.collect(), time: 0.0 }
     }
 
     pub fn exists(&mut self, r: qdrant::CollectionExistsRequest) -> Answer<CollectionExistsResponse> {
-        let exists = self.0.contains_key(&r.collection_name);
+        let exists = self.get(&r.collection_name).is_ok();
         Ok(CollectionExistsResponse { result: Some(CollectionExists { exists }), time: 0.0 })
     }
 
     pub fn list(&mut self, _: qdrant::ListCollectionsRequest) -> Answer<ListCollectionsResponse> {
-        let collections = self.0.keys().map(|name| CollectionDescription { name: name.clone() }).collect();
+        let collections = self.collections.keys().map(|name| CollectionDescription { name: name.clone() }).collect();
         Ok(ListCollectionsResponse { collections, time: 0.0 })
     }
 

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 /// A debug build on a busy machine may take long to load the model.
 pub const READY: Duration = Duration::from_secs(60);
 const STRATA: &str = env!("CARGO_BIN_EXE_strata");
+/// Dimensions of the vectors of [`Cluster::quick`].
+pub const VECTOR_DIMS: usize = 8;
 /// Order of start: the router last, though any order works.
 pub const ROLES: [&str; 4] = ["working", "session", "longterm", "router"];
 
@@ -53,12 +55,26 @@ pub struct Cluster {
     ports: Vec<(&'static str, u16)>,
     processes: Vec<(&'static str, Child9)>,
     key: String,
+    env: Vec<(&'static str, String)>,
 }
 
 impl Cluster {
     /// All roles in one process on embedded stores.
     pub fn all_in_one() -> Self {
         let mut cluster = Self::new(None, None, &["all"]);
+        cluster.start("all");
+        cluster
+    }
+
+    /// All roles in one process that takes the callers' vectors, so that it starts at once; with `env` beside.
+    pub fn quick(with_qdrant: bool, env: &[(&'static str, String)]) -> Self {
+        let mut cluster = Self::new(None, with_qdrant.then(WireDouble::start), &["all"]);
+        let vectors = [
+            ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
+            ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
+            ("STRATA_EMBEDDER__DIMENSIONS", VECTOR_DIMS.to_string()),
+        ];
+        cluster.env = vectors.into_iter().chain(env.iter().cloned()).collect();
         cluster.start("all");
         cluster
     }
@@ -83,6 +99,7 @@ impl Cluster {
             ports,
             processes: Vec::new(),
             key: format!("k1:{}", "ab".repeat(32)),
+            env: Vec::new(),
         }
     }
 
@@ -103,6 +120,13 @@ impl Cluster {
 
     /// Starts (or starts again) one process and waits until it says that it is ready.
     pub fn start(&mut self, role: &'static str) {
+        let mut child = self.spawn(role);
+        child.wait_for_line(READY, |line| line.contains("ready"));
+        self.processes.push((role, child));
+    }
+
+    /// Starts one process and waits for nothing.
+    pub fn spawn(&self, role: &'static str) -> Child9 {
         let listen = format!("127.0.0.1:{}", self.port(role));
         let mut args = vec!["serve".to_owned(), "--data-dir".into(), self.folder.path().join(role).display().to_string()];
         if role == "all" {
@@ -127,9 +151,16 @@ impl Cluster {
                 launch = launch.env(format!("STRATA_PEERS__{}", layer.to_uppercase()), self.address(layer));
             }
         }
-        let mut child = launch.spawn();
-        child.wait_for_line(READY, |line| line.contains("ready"));
-        self.processes.push((role, child));
+        for (name, value) in &self.env {
+            launch = launch.env(name, value);
+        }
+        launch.spawn()
+    }
+
+    /// Sets a variable for the processes that are started from now on.
+    pub fn set_env(&mut self, name: &'static str, value: &str) {
+        self.env.retain(|(other, _)| *other != name);
+        self.env.push((name, value.to_owned()));
     }
 
     fn process(&mut self, role: &str) -> &mut Child9 {

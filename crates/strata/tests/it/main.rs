@@ -1,9 +1,11 @@
 //! The product as a whole: its structure, its coverage, its command line, its processes.
 
 mod architecture;
+mod backup;
 mod cli;
 mod cluster;
 mod coverage;
+mod crash;
 mod reload;
 mod stories;
 mod survival;
