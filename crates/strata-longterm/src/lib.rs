@@ -23,6 +23,8 @@ pub mod state;
 mod target;
 #[cfg(test)]
 mod testing;
+mod transfer;
+mod update;
 mod write;
 
 pub use metadata::MIGRATIONS;

@@ -4,6 +4,8 @@ mod gate;
 mod moves;
 mod reads;
 mod target;
+mod transfer;
+mod updates;
 mod vectors;
 mod world;
 mod writes;

@@ -32,7 +32,11 @@ pub struct Deadline {
 }
 
 /// Methods that walk a whole store: their time grows with it.
-pub const LONG_METHODS: [&str; 1] = ["/strata.admin.v1.AdminService/Reindex"];
+pub const LONG_METHODS: [&str; 3] = [
+    "/strata.admin.v1.AdminService/Reindex",
+    "/strata.longterm.v1.LongTermMemoryService/ExportMemories",
+    "/strata.longterm.v1.LongTermMemoryService/ImportMemories",
+];
 
 impl Default for Deadline {
     fn default() -> Self {
