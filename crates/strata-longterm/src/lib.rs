@@ -20,6 +20,7 @@ mod role;
 mod scope;
 mod service;
 pub mod state;
+mod sync;
 mod target;
 #[cfg(test)]
 mod testing;

@@ -726,6 +726,9 @@ impl LongTermMemoryService for Service {
     ) -> Result<Response<pb::UpdateMemoryResponse>, GrpcStatus> {
         finish(Self::update_memory(self, request).await)
     }
+    async fn sync_facts(&self, request: Request<pb::SyncFactsRequest>) -> Result<Response<pb::SyncFactsResponse>, GrpcStatus> {
+        finish(Self::sync_facts(self, request).await)
+    }
     async fn report_usage(
         &self,
         request: Request<pb::ReportUsageRequest>,

@@ -2,14 +2,16 @@
 //! idempotent answer, tombstone (E7), same statement (G10), diverting rules (G4, G9, G11), conflict rules (K), insert.
 
 mod import;
+mod sync;
 mod update;
 
 pub use import::{Admitted, Landed, land};
+pub use sync::{Cursor, Item, Synced, sync};
 pub use update::{Change, Replaced, amend, replace};
 
 use crate::metadata::insert::{self, Material, Writing};
 use crate::metadata::row::{self, StoredRecord};
-use crate::metadata::{Visible, ledger, owner, query};
+use crate::metadata::{Sql as _, Visible, ledger, owner, query};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_core::policy::conflict::{self, Decision, Incoming, Inferred, Link, Moment, Ruling, SlotFacts};
@@ -57,6 +59,39 @@ pub enum Outcome {
     History,
     /// Fields were changed.
     Updated,
+}
+
+/// Whether a refusal concerns one line or fact of a batch, so that the others go on.
+const fn concerns_one(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::InvalidField
+            | Reason::OwnerMismatch
+            | Reason::GateProvenance
+            | Reason::GatePii
+            | Reason::GateContent
+            | Reason::Forgotten
+            | Reason::StatusMove
+            | Reason::FactOwnedByOtherLayer
+    )
+}
+
+/// One part of a batch: what fails leaves no trace of it, and the others go on.
+///
+/// # Errors
+/// What concerns the whole batch: a store that fails or is full.
+fn apart<T>(db: &Connection, part: impl FnOnce() -> Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
+    db.execute_batch("SAVEPOINT part").sql()?;
+    match part() {
+        Ok(done) => {
+            db.execute_batch("RELEASE part").sql()?;
+            Ok(Ok(done))
+        }
+        Err(fault) => {
+            db.execute_batch("ROLLBACK TO part; RELEASE part").sql()?;
+            if concerns_one(fault.reason) { Ok(Err(fault)) } else { Err(fault) }
+        }
+    }
 }
 
 /// What a write needs beside the statement.

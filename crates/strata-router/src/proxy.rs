@@ -272,6 +272,18 @@ impl LongTermMemoryService for Proxy {
         Ok(answer)
     }
 
+    async fn sync_facts(
+        &self,
+        request: Request<longterm::SyncFactsRequest>,
+    ) -> Result<Response<longterm::SyncFactsResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/SyncFacts", request)?;
+        let answer = relayed(self.0.layers.longterm.clone().sync_facts(self.0.outgoing(&call, body)).await)?;
+        for result in &answer.get_ref().results {
+            self.0.note_owner(&call.owner, result.result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        }
+        Ok(answer)
+    }
+
     async fn report_usage(
         &self,
         request: Request<longterm::ReportUsageRequest>,

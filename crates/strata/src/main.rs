@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod ctl;
 mod replay;
+mod transfer;
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser as _};

@@ -234,11 +234,14 @@ pub enum Door {
     Update,
     /// A line of an export.
     Import,
+    /// A record system.
+    Sync,
 }
 
 impl Door {
     /// Every door.
-    pub const ALL: &'static [Self] = &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm, Self::Update, Self::Import];
+    pub const ALL: &'static [Self] =
+        &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm, Self::Update, Self::Import, Self::Sync];
 
     /// Whether what comes through it on the user's request is an explicit order (rule G9).
     #[must_use]
@@ -256,6 +259,7 @@ impl Door {
             Self::Confirm => "ConfirmCandidate",
             Self::Update => "UpdateMemory",
             Self::Import => "ImportMemories",
+            Self::Sync => "SyncFacts",
         }
     }
 }

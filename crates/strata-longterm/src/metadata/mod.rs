@@ -10,10 +10,12 @@
 //! | [`owner`] | who owns what: users, owners, owned keys, revisions, and [`owner::Visible`], the filter of every read |
 //! | [`query`] | reads by id, key, filter, chain |
 //! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
+//! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
+pub mod cursors;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
@@ -33,6 +35,7 @@ use strata_runtime::sqlite::{Migration, SqliteError};
 pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "records, evidence, history, index tables", sql: SCHEMA },
     Migration { version: 2, name: "citations of a recall", sql: CITATIONS },
+    Migration { version: 3, name: "cursors of record systems", sql: SYNC },
 ];
 
 /// Every table, index and trigger.
@@ -40,6 +43,9 @@ const SCHEMA: &str = include_str!("schema.sql");
 
 /// Which records of a recall were cited: each counts once per recall.
 const CITATIONS: &str = include_str!("migrations/0002_citations.sql");
+
+/// Where record systems stand.
+const SYNC: &str = include_str!("migrations/0003_sync.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

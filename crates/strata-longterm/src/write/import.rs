@@ -1,8 +1,8 @@
 //! One line of an import, inside the import's transaction: what was there stays (case C161).
 
-use super::{Context, REPEATED, Written, activate, digest_of, overlapping, store, user_authority};
+use super::{Context, REPEATED, Written, activate, apart, digest_of, overlapping, store, user_authority};
 use crate::metadata::insert::{self, Material, Writing};
-use crate::metadata::{Sql, StoredRecord, ledger, owner, query, row};
+use crate::metadata::{StoredRecord, ledger, owner, query, row};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_api::convert::transfer::Carried;
@@ -41,21 +41,11 @@ pub enum Landed {
 /// What concerns the whole import: a store that fails or is full.
 pub fn land(db: &Connection, c: &Context<'_>, registry: &Registry, scope: &OwnerScope, line: &Admitted) -> Result<Landed, Fault> {
     let c = Context { scope, ..c.clone() };
-    db.execute_batch("SAVEPOINT line").sql()?;
-    let landed = match line {
+    let landed = apart(db, || match line {
         Admitted::Carried(carried, gated, material) => carry(db, &c, registry, carried, gated, material),
         Admitted::Stated(gated, material) => store(db, &c, gated, material).map(|written| landed(&written)),
-    };
-    match landed {
-        Ok(landed) => {
-            db.execute_batch("RELEASE line").sql()?;
-            Ok(landed)
-        }
-        Err(fault) => {
-            db.execute_batch("ROLLBACK TO line; RELEASE line").sql()?;
-            if concerns_the_line(fault.reason) { Ok(Landed::Refused(fault, Vec::new())) } else { Err(fault) }
-        }
-    }
+    })?;
+    Ok(landed.unwrap_or_else(|fault| Landed::Refused(fault, Vec::new())))
 }
 
 fn landed(written: &Written) -> Landed {
@@ -70,20 +60,6 @@ fn landed(written: &Written) -> Landed {
         }
         super::Outcome::Active | super::Outcome::Candidate | super::Outcome::Disputed | super::Outcome::History => Landed::Added,
     }
-}
-
-const fn concerns_the_line(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::InvalidField
-            | Reason::OwnerMismatch
-            | Reason::GateProvenance
-            | Reason::GatePii
-            | Reason::GateContent
-            | Reason::Forgotten
-            | Reason::StatusMove
-            | Reason::FactOwnedByOtherLayer
-    )
 }
 
 fn carry(

@@ -218,6 +218,7 @@ const WRITERS: &[(&str, &str)] = &[
     ("RestoreMemories", "puts back what passed, through the conflict rules"),
     ("UpdateMemory", "gate: new words like any statement, labels for what is never stored"),
     ("ReportUsage", "counts only"),
+    ("SyncFacts", "gate, fact by fact"),
     ("ImportMemories", "gate: signed lines for what is never stored, others whole"),
     ("Abort", "writes no record"),
 ];
@@ -266,6 +267,7 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
                 }]))
                 .await
                 .err(),
+            public.sync_facts(pb::SyncFactsRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             public.report_usage(pb::ReportUsageRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             public.restore_memories(pb::RestoreMemoriesRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             target.apply(internal::ApplyRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),

@@ -3,6 +3,7 @@
 mod gate;
 mod moves;
 mod reads;
+mod sync;
 mod target;
 mod transfer;
 mod updates;

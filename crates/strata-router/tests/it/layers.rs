@@ -407,6 +407,7 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         get_history(longterm::GetHistoryRequest) -> longterm::GetHistoryResponse;
         batch_get_memories(longterm::BatchGetMemoriesRequest) -> longterm::BatchGetMemoriesResponse;
         update_memory(longterm::UpdateMemoryRequest) -> longterm::UpdateMemoryResponse;
+        sync_facts(longterm::SyncFactsRequest) -> longterm::SyncFactsResponse;
         report_usage(longterm::ReportUsageRequest) -> longterm::ReportUsageResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;

@@ -7,3 +7,4 @@ mod coverage;
 mod reload;
 mod stories;
 mod survival;
+mod transfer;
