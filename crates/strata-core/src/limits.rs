@@ -90,6 +90,18 @@ pub const GOAL_CHARS: usize = 500;
 pub const RECALL_K: u32 = 5;
 /// Largest number of recalled items (rule R8).
 pub const RECALL_K_MAX: u32 = 100;
+/// Facts of one batch of a record system: their answers fit into one message.
+pub const SYNC_FACTS: usize = 100;
+/// Bytes of a record system's cursor.
+pub const CURSOR_BYTES: usize = 512;
+/// Records read at a time for an export: few snapshots, little memory.
+pub const EXPORT_ROWS: u32 = 200;
+/// Lines of an import: they are one transaction, and everyone else's writes wait for it.
+pub const IMPORT_LINES: usize = 20_000;
+/// Refused lines that the answer of an import lists; more are counted.
+pub const IMPORT_REFUSALS: usize = 1_000;
+/// Malformed lines that the refusal of an import names.
+pub const IMPORT_VIOLATIONS: usize = 100;
 /// Default page size of every list.
 pub const PAGE: u32 = 50;
 /// Largest page size of every list; more is capped and said so.

@@ -43,11 +43,37 @@ pub fn submit(
     by: &Submitter<'_>,
     statement: Statement,
 ) -> Result<(Gated, Material), Fault> {
+    let slot = slot(state, &statement)?;
+    run(state, settings, by, statement, slot, gate::judge)
+}
+
+/// Runs what holds for words that passed the gate before ([`gate::readmit`]); their key stays as it is.
+///
+/// # Errors
+/// `GATE_PII`, `GATE_PROVENANCE` listing every rule that refused, never the text.
+pub fn readmit(
+    state: &State,
+    settings: &GateSettings,
+    by: &Submitter<'_>,
+    statement: Statement,
+) -> Result<(Gated, Material), Fault> {
+    let slot = statement.key.clone().map(|key| Slot { spec: state.registry.spec(key.as_str()), key, value: None });
+    run(state, settings, by, statement, slot, gate::readmit)
+}
+
+/// Language work, then the gate.
+fn run(
+    state: &State,
+    settings: &GateSettings,
+    by: &Submitter<'_>,
+    statement: Statement,
+    slot: Option<Slot<'_>>,
+    judge: fn(&GateSettings, Submission<'_>) -> Result<Gated, gate::Refusal>,
+) -> Result<(Gated, Material), Fault> {
     let vector = supplied_vector(state, &statement)?;
     let content = features(&statement.content);
     let quote = features(&statement.source_quote);
     let others = [features(&other_texts(&statement))];
-    let slot = slot(state, &statement)?;
     let value = statement.value.as_ref().or_else(|| slot.as_ref().and_then(|slot| slot.value.as_ref()));
     let value_features: Option<TextFeatures> = value.map(|value| features(value.as_text()));
     let index = indexed_text(&statement.content, slot.as_ref().map(|slot| &slot.key), value);
@@ -67,7 +93,7 @@ pub fn submit(
         now: by.now,
         statement,
     };
-    let gated = gate::judge(settings, submission).map_err(gate::Refusal::fault)?;
+    let gated = judge(settings, submission).map_err(gate::Refusal::fault)?;
     let material =
         Material { memory_id: MemoryId(state.ports.ids.next()), terms: terms(&index), request_id: by.request_id, vector };
     Ok((gated, material))

@@ -21,9 +21,13 @@ mod role;
 mod scope;
 mod service;
 pub mod state;
+mod sync;
 mod target;
 #[cfg(test)]
 mod testing;
+
+mod transfer;
+mod update;
 pub mod verify;
 mod write;
 

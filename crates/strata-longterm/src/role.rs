@@ -21,7 +21,7 @@ use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemorySer
 use strata_api::page::PageTokens;
 use strata_core::Fault;
 use strata_core::limits::MESSAGE_BYTES;
-use strata_core::policy::gate::{Challenges, Tombstones};
+use strata_core::policy::gate::{Challenges, Seals, Tombstones};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::sqlite::Database;
@@ -116,6 +116,7 @@ impl LongtermRole {
             tokens: PageTokens::new(&deps.secret),
             challenges: Challenges::new(&deps.secret),
             tombstones: Tombstones::new(&deps.secret),
+            seals: Seals::new(&deps.secret),
             ports: deps.ports,
             settings: deps.settings,
             database: deps.database,

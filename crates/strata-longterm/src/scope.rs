@@ -3,7 +3,7 @@
 
 use strata_api::convert::common;
 use strata_core::id::Level;
-use strata_core::{Fault, Owner, Reason};
+use strata_core::{AgentId, Fault, Owner, Reason};
 use strata_runtime::Claims;
 
 /// The owner of a verified call.
@@ -37,6 +37,18 @@ impl OwnerScope {
                 .with("level", scope.level().name()));
         }
         Ok(scope)
+    }
+
+    /// The same user's scope at the level of `agent`: for a line of an import, which names its own level. An agent's scope
+    /// does not leave its agent.
+    ///
+    /// # Errors
+    /// `OWNER_MISMATCH` when this scope is an agent's and the level is not its own.
+    pub(crate) fn at(&self, agent: Option<&AgentId>) -> Result<Self, Fault> {
+        if self.owner.agent.is_some() && self.owner.agent.as_ref() != agent {
+            return Err(Fault::new(Reason::OwnerMismatch, "agent_id: the call is another agent's"));
+        }
+        Ok(Self { owner: Owner { agent: agent.cloned(), ..self.owner.clone() }, erase_epoch: self.erase_epoch })
     }
 
     /// A scope without a header, for tests of what lies below the service.

@@ -24,15 +24,15 @@ use strata_core::record::{Status, Tier};
 use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
 use strata_runtime::Claims;
 use strata_runtime::task::detached_write;
-use tonic::{Request, Response, Status as GrpcStatus};
+use tonic::{Request, Response, Status as GrpcStatus, Streaming};
 
 /// Bytes of records in one answer: below the largest message, with room for what goes around them (case C087).
-const ANSWER_BYTES: usize = limits::MESSAGE_BYTES - 256 * 1024;
+pub(crate) const ANSWER_BYTES: usize = limits::MESSAGE_BYTES - 256 * 1024;
 
 /// The service.
 #[derive(Clone, Debug)]
 pub struct Service {
-    state: Arc<State>,
+    pub(crate) state: Arc<State>,
 }
 
 impl Service {
@@ -59,13 +59,17 @@ impl Call {
     }
 
     pub(crate) fn write<T>(state: &State, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
-        let claims = Claims::of(request)?.clone();
+        Self::writing(state, Claims::of(request)?.clone(), user_id, agent_id)
+    }
+
+    /// [`Call::write`] for a stream, whose first message names the owner.
+    pub(crate) fn writing(state: &State, claims: Claims, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
         let scope = OwnerScope::writing(&claims, user_id, agent_id)?;
         Ok(Self { scope, now: state.ports.clock.now(), settings: state.settings.load().gate.clone(), claims })
     }
 
     /// The request's key, when it carries an id.
-    fn key(&self, method: &'static str, request_id: &str, body: &impl Message) -> Result<Option<RequestKey>, Fault> {
+    pub(crate) fn key(&self, method: &'static str, request_id: &str, body: &impl Message) -> Result<Option<RequestKey>, Fault> {
         let Some(request_id) = common::request_id(request_id)? else { return Ok(None) };
         let mut hasher = blake3::Hasher::new();
         let [tenant, user, agent] = self.scope.binding();
@@ -161,6 +165,7 @@ pub(crate) fn wire_result(db: &Connection, written: &Written, challenge: String)
         Outcome::NeedsConsent => pb::Outcome::NeedsConsent,
         Outcome::EvidenceAdded => pb::Outcome::EvidenceAdded,
         Outcome::History => pb::Outcome::History,
+        Outcome::Updated => pb::Outcome::Updated,
     };
     let id = |id: Option<MemoryId>| id.map(|id| id.to_string()).unwrap_or_default();
     Ok(pb::WriteResult {
@@ -179,7 +184,7 @@ pub(crate) fn revision(revision: u64) -> String {
     revision.to_string()
 }
 
-fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, GrpcStatus> {
+pub(crate) fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, GrpcStatus> {
     answer.map(Response::new).map_err(error::status)
 }
 
@@ -271,10 +276,7 @@ impl Service {
         }
         let id = MemoryId::parse("memory_id", &r.memory_id)?;
         check_id("confirmation", &r.confirmation)?;
-        let etag = match r.etag.as_str() {
-            "" => None,
-            text => Some(text.parse::<u64>().map_err(|_| Fault::field("etag", "is not an etag of this service"))?),
-        };
+        let etag = etag(&r.etag)?;
         let now = call.now;
         let found = state.read(&call.scope, move |db, visible| query::get(db, visible, id, now)).await?.flatten();
         let record = found.ok_or_else(|| Fault::not_found("memory", id.to_string()))?.record;
@@ -543,6 +545,14 @@ pub(crate) fn submit(
     Ok((gated, material, challenge))
 }
 
+/// The version a caller saw; none when it asks for no check.
+pub(crate) fn etag(text: &str) -> Result<Option<u64>, Fault> {
+    match text {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| Fault::field("etag", "is not an etag of this service")),
+    }
+}
+
 /// What a history is asked for.
 #[derive(Debug)]
 enum Subject {
@@ -703,6 +713,40 @@ impl LongTermMemoryService for Service {
         request: Request<pb::ListMemoriesRequest>,
     ) -> Result<Response<pb::ListMemoriesResponse>, GrpcStatus> {
         finish(Self::list_memories(self, request).await)
+    }
+    async fn batch_get_memories(
+        &self,
+        request: Request<pb::BatchGetMemoriesRequest>,
+    ) -> Result<Response<pb::BatchGetMemoriesResponse>, GrpcStatus> {
+        finish(Self::batch_get_memories(self, request).await)
+    }
+    async fn update_memory(
+        &self,
+        request: Request<pb::UpdateMemoryRequest>,
+    ) -> Result<Response<pb::UpdateMemoryResponse>, GrpcStatus> {
+        finish(Self::update_memory(self, request).await)
+    }
+    async fn sync_facts(&self, request: Request<pb::SyncFactsRequest>) -> Result<Response<pb::SyncFactsResponse>, GrpcStatus> {
+        finish(Self::sync_facts(self, request).await)
+    }
+    async fn report_usage(
+        &self,
+        request: Request<pb::ReportUsageRequest>,
+    ) -> Result<Response<pb::ReportUsageResponse>, GrpcStatus> {
+        finish(Self::report_usage(self, request).await)
+    }
+    type ExportMemoriesStream = crate::transfer::Lines;
+    async fn export_memories(
+        &self,
+        request: Request<pb::ExportMemoriesRequest>,
+    ) -> Result<Response<Self::ExportMemoriesStream>, GrpcStatus> {
+        Self::export_memories(self, request).await.map_err(error::status)
+    }
+    async fn import_memories(
+        &self,
+        request: Request<Streaming<pb::ImportMemoriesRequest>>,
+    ) -> Result<Response<pb::ImportMemoriesResponse>, GrpcStatus> {
+        finish(Self::import_memories(self, request).await)
     }
     async fn get_history(&self, request: Request<pb::GetHistoryRequest>) -> Result<Response<pb::GetHistoryResponse>, GrpcStatus> {
         finish(Self::get_history(self, request).await)

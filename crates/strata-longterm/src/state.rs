@@ -5,7 +5,7 @@ use crate::relay::Relay;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use strata_api::page::PageTokens;
-use strata_core::policy::gate::{Challenges, Tombstones};
+use strata_core::policy::gate::{Challenges, Seals, Tombstones};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::Ports;
@@ -38,4 +38,6 @@ pub struct State {
     pub challenges: Challenges,
     /// Digests of erased statements (rule E7).
     pub tombstones: Tombstones,
+    /// Signatures of exported lines.
+    pub seals: Seals,
 }

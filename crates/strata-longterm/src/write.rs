@@ -1,9 +1,17 @@
 //! The write's one transaction: what is read, asked of the pure rules, and carried out, in the order of the policies:
 //! idempotent answer, tombstone (E7), same statement (G10), diverting rules (G4, G9, G11), conflict rules (K), insert.
 
+mod import;
+mod sync;
+mod update;
+
+pub use import::{Admitted, Landed, land};
+pub use sync::{Cursor, Item, Synced, sync};
+pub use update::{Change, Replaced, amend, replace};
+
 use crate::metadata::insert::{self, Material, Writing};
 use crate::metadata::row::{self, StoredRecord};
-use crate::metadata::{Visible, ledger, owner, query};
+use crate::metadata::{Sql as _, Visible, ledger, owner, query};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_core::policy::conflict::{self, Decision, Incoming, Inferred, Link, Moment, Ruling, SlotFacts};
@@ -13,6 +21,9 @@ use strata_core::policy::registry::{Authority, Registry};
 use strata_core::record::{Kind, Source, Status, Tier};
 use strata_core::rule::Finding;
 use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
+
+/// Why a statement brought no new evidence.
+const REPEATED: &str = "the same statement from the same turn or request";
 
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +57,41 @@ pub enum Outcome {
     EvidenceAdded,
     /// Placed in the chain as history.
     History,
+    /// Fields were changed.
+    Updated,
+}
+
+/// Whether a refusal concerns one line or fact of a batch, so that the others go on.
+const fn concerns_one(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::InvalidField
+            | Reason::OwnerMismatch
+            | Reason::GateProvenance
+            | Reason::GatePii
+            | Reason::GateContent
+            | Reason::Forgotten
+            | Reason::StatusMove
+            | Reason::FactOwnedByOtherLayer
+    )
+}
+
+/// One part of a batch: what fails leaves no trace of it, and the others go on.
+///
+/// # Errors
+/// What concerns the whole batch: a store that fails or is full.
+fn apart<T>(db: &Connection, part: impl FnOnce() -> Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
+    db.execute_batch("SAVEPOINT part").sql()?;
+    match part() {
+        Ok(done) => {
+            db.execute_batch("RELEASE part").sql()?;
+            Ok(Ok(done))
+        }
+        Err(fault) => {
+            db.execute_batch("ROLLBACK TO part; RELEASE part").sql()?;
+            if concerns_one(fault.reason) { Ok(Err(fault)) } else { Err(fault) }
+        }
+    }
 }
 
 /// What a write needs beside the statement.
@@ -96,7 +142,7 @@ pub fn store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &Materia
 
     let written = match same_statement(db, &w, gated)? {
         Some(found) => support(db, c, &w, found, gated, material, &mut findings)?,
-        None => create(db, c, &w, gated, material, &mut findings)?,
+        None => create(db, c, &w, gated, material, None, &mut findings)?,
     };
     let revision = owner::next_revision(db, stored.user_id)?;
     Ok(Written { findings, revision, ..written })
@@ -129,6 +175,7 @@ fn create(
     w: &Writing<'_>,
     gated: &Gated,
     material: &Material,
+    replaces: Option<&StoredRecord>,
     findings: &mut Vec<Finding>,
 ) -> Result<Written, Fault> {
     let s = gated.statement();
@@ -159,6 +206,10 @@ fn create(
     let slot = slot_facts(db, w, &incoming, None)?;
     let ruling = decide(db, c, w, &incoming, &slot, findings)?;
     let ruling = Ruling { decision: due_too(ruling.decision, diversion.due), ..ruling };
+    let ruling = match replaces {
+        Some(old) => update::replacing(old, s.source, ruling, findings),
+        None => ruling,
+    };
     let event_time = event_time(db, w, &incoming, &ruling)?;
     let record = insert::insert(db, w, c.settings, gated, material, &ruling, event_time)?;
     Ok(written(&ruling, record))
@@ -185,8 +236,7 @@ fn support(
     let id = found.record.memory_id;
     let before = found.record.status;
     let new = insert::support(db, w, &mut found, gated, material)?;
-    let because =
-        if new { "the same statement again: evidence is added" } else { "the same statement from the same turn or request" };
+    let because = if new { "the same statement again: evidence is added" } else { REPEATED };
     findings.push(Finding::new("G10", "EVIDENCE_ADDED", because));
     if found.record.status == Status::Rejected {
         let rejected = query::rejected_at(db, id)?;
@@ -432,12 +482,28 @@ fn asks_again(db: &Connection, w: &Writing<'_>, found: &StoredRecord) -> Result<
     Ok(conflict::asks_again(r.create_time, found.conflicts_with, &SlotFacts { chain, ..SlotFacts::default() }))
 }
 
+/// Whether a record's valid time meets `[from, to)`.
+fn overlapping(record: &strata_core::record::Record, from: Option<Timestamp>, to: Option<Timestamp>) -> bool {
+    let begins = |at: Option<Timestamp>| at.unwrap_or(Timestamp(i64::MIN));
+    let ends = |at: Option<Timestamp>| at.unwrap_or(Timestamp(i64::MAX));
+    begins(record.valid_from) < ends(to) && begins(from) < ends(record.valid_to)
+}
+
 fn visible_record(db: &Connection, c: &Context<'_>, id: MemoryId) -> Result<StoredRecord, Fault> {
     let found = match Visible::of(db, c.scope)? {
         Some(visible) => query::get(db, &visible, id, c.now)?,
         None => None,
     };
     found.ok_or_else(|| Fault::not_found("memory", id.to_string()))
+}
+
+/// Optimistic concurrency: `etag` is the version the caller saw.
+fn check_etag(found: &StoredRecord, etag: Option<u64>) -> Result<(), Fault> {
+    if etag.is_none_or(|seen| seen == found.record.version) {
+        return Ok(());
+    }
+    let version = found.record.version.to_string();
+    Err(Fault::new(Reason::VersionMismatch, "etag: the record has changed; read it again").with("current_value", version))
 }
 
 fn waiting(found: &StoredRecord) -> Result<(), Fault> {
@@ -469,12 +535,7 @@ pub fn confirm(
     ledger::check_outbox(db, c.now)?;
     let mut found = visible_record(db, c, id)?;
     waiting(&found)?;
-    if etag.is_some_and(|seen| seen != found.record.version) {
-        let version = found.record.version.to_string();
-        return Err(
-            Fault::new(Reason::VersionMismatch, "etag: the candidate has changed; read it again").with("current_value", version)
-        );
-    }
+    check_etag(&found, etag)?;
     let owner = found.record.owner.clone();
     let w = Writing { owner: &owner, ..c.writing(found.owner, gated.door().name()) };
     let mut findings = gated.findings().to_vec();

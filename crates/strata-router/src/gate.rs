@@ -39,7 +39,8 @@ owned! {
     session: AppendTurnsRequest, GetWindowRequest, ListTurnsRequest, GetTurnsRequest, SearchTurnsRequest, CompressSessionRequest,
         GetSessionRequest, EndSessionRequest;
     longterm: RememberRequest, ProposeRequest, ListCandidatesRequest, ConfirmCandidateRequest, RejectCandidateRequest, RecallRequest,
-        GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest;
+        GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,
+        BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest;
     router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest;
 }
 

@@ -58,8 +58,13 @@ pub(crate) fn signed<T>(body: T, identity: CallIdentity) -> Request<T> {
 pub(crate) fn relayed<T>(answer: Result<Response<T>, Status>) -> Result<Response<T>, Status> {
     match answer {
         Ok(response) => Ok(Response::new(response.into_inner())),
-        Err(status) => Err(Status::with_details(status.code(), status.message(), status.details().to_vec().into())),
+        Err(status) => Err(without_transport(status)),
     }
+}
+
+/// A layer's refusal with its details, without the layer's transport headers.
+pub(crate) fn without_transport(status: Status) -> Status {
+    Status::with_details(status.code(), status.message(), status.details().to_vec().into())
 }
 
 /// A layer's answer as a fault, for the router's own steps.

@@ -22,6 +22,7 @@ mod owners;
 mod promote;
 mod proxy;
 mod service;
+mod stream;
 
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;

@@ -93,7 +93,7 @@ fn event_of(owner: &Owner, result: longterm::WriteResult) -> Result<Event, Fault
     };
     let active = memory.is_some_and(|memory| memory.status == i32::from(longterm::Status::Active));
     Ok(match longterm::Outcome::try_from(result.outcome).unwrap_or_default() {
-        longterm::Outcome::Active | longterm::Outcome::History => Event::Applied(at),
+        longterm::Outcome::Active | longterm::Outcome::History | longterm::Outcome::Updated => Event::Applied(at),
         longterm::Outcome::EvidenceAdded if active => Event::Applied(at),
         longterm::Outcome::EvidenceAdded | longterm::Outcome::Candidate | longterm::Outcome::Disputed => Event::Queued(at),
         longterm::Outcome::NeedsConsent => Event::NeedsConsent(at),

@@ -3,9 +3,13 @@
 
 use crate::attest::attest;
 use crate::gate::{Call, Core, level_of};
-use crate::layers::{answer, reading, relayed, signed};
+use crate::layers::{answer, reading, relayed, signed, without_transport};
 use crate::modes::Passage;
 use crate::owners::{Late, is_down};
+
+use crate::stream::Forwarded;
+use futures::TryStreamExt as _;
+use futures::stream::BoxStream;
 use prost::Message as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +27,7 @@ use strata_core::limits::BOARD_FACTS;
 use strata_core::policy::authz::Layer;
 use strata_core::policy::ownership::{self, Chain, Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger.
 pub(crate) const SIDE_LOOK: Duration = Duration::from_millis(300);
@@ -191,8 +195,7 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::RememberRequest>,
     ) -> Result<Response<longterm::RememberResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Remember", request)?;
-        let explicit = body.statement.as_ref().is_some_and(|s| s.trigger == i32::from(longterm::Trigger::UserRequest));
-        let attestation = self.0.attested(&call, body.statement.as_ref(), explicit).await?;
+        let attestation = self.0.attested(&call, body.statement.as_ref(), explicit(body.statement.as_ref())).await?;
         let request = self.0.attesting(&call, body, attestation);
         let answer = relayed(self.0.layers.longterm.clone().remember(request).await)?;
         self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
@@ -245,6 +248,44 @@ impl LongTermMemoryService for Proxy {
         pass!(self, request, longterm.get_memory, "/strata.longterm.v1.LongTermMemoryService/GetMemory")
     }
 
+    async fn batch_get_memories(
+        &self,
+        request: Request<longterm::BatchGetMemoriesRequest>,
+    ) -> Result<Response<longterm::BatchGetMemoriesResponse>, Status> {
+        pass!(self, request, longterm.batch_get_memories, "/strata.longterm.v1.LongTermMemoryService/BatchGetMemories")
+    }
+
+    async fn update_memory(
+        &self,
+        request: Request<longterm::UpdateMemoryRequest>,
+    ) -> Result<Response<longterm::UpdateMemoryResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/UpdateMemory", request)?;
+        let attestation = self.0.attested(&call, body.statement.as_ref(), explicit(body.statement.as_ref())).await?;
+        let request = self.0.attesting(&call, body, attestation);
+        let answer = relayed(self.0.layers.longterm.clone().update_memory(request).await)?;
+        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    async fn sync_facts(
+        &self,
+        request: Request<longterm::SyncFactsRequest>,
+    ) -> Result<Response<longterm::SyncFactsResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/SyncFacts", request)?;
+        let answer = relayed(self.0.layers.longterm.clone().sync_facts(self.0.outgoing(&call, body)).await)?;
+        for result in &answer.get_ref().results {
+            self.0.note_owner(&call, result.result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        }
+        Ok(answer)
+    }
+
+    async fn report_usage(
+        &self,
+        request: Request<longterm::ReportUsageRequest>,
+    ) -> Result<Response<longterm::ReportUsageResponse>, Status> {
+        pass!(self, request, longterm.report_usage, "/strata.longterm.v1.LongTermMemoryService/ReportUsage")
+    }
+
     async fn lookup_memory(
         &self,
         request: Request<longterm::LookupMemoryRequest>,
@@ -266,6 +307,35 @@ impl LongTermMemoryService for Proxy {
         pass!(self, request, longterm.get_history, "/strata.longterm.v1.LongTermMemoryService/GetHistory")
     }
 
+    type ExportMemoriesStream = BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
+
+    async fn export_memories(
+        &self,
+        request: Request<longterm::ExportMemoriesRequest>,
+    ) -> Result<Response<Self::ExportMemoriesStream>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/ExportMemories", request)?;
+        let lines = relayed(self.0.layers.longterm.clone().export_memories(self.0.outgoing(&call, body)).await)?.into_inner();
+        Ok(Response::new(Box::pin(lines.map_err(without_transport))))
+    }
+
+    async fn import_memories(
+        &self,
+        request: Request<Streaming<longterm::ImportMemoriesRequest>>,
+    ) -> Result<Response<longterm::ImportMemoriesResponse>, Status> {
+        let path = "/strata.longterm.v1.LongTermMemoryService/ImportMemories";
+        let (metadata, extensions, mut lines) = request.into_parts();
+        // The first message names the owner. A stream without one is judged like an empty message.
+        let first = lines.message().await?.unwrap_or_default();
+        let (call, first) = self.0.admit(path, Request::from_parts(metadata, extensions, first))?;
+        let (all, broken) = Forwarded::new(first, lines);
+        let mut client = self.0.layers.longterm.clone();
+        tokio::select! {
+            biased;
+            Ok(status) = broken => Err(without_transport(status)),
+            answer = client.import_memories(self.0.outgoing(&call, all)) => relayed(answer),
+        }
+    }
+
     async fn forget_memories(
         &self,
         request: Request<longterm::ForgetMemoriesRequest>,
@@ -284,6 +354,11 @@ impl LongTermMemoryService for Proxy {
         }
         Ok(answer)
     }
+}
+
+/// Whether a statement that comes through a door for orders is one (rule G9).
+fn explicit(statement: Option<&longterm::Statement>) -> bool {
+    statement.is_some_and(|s| s.trigger == i32::from(longterm::Trigger::UserRequest))
 }
 
 /// The epoch a store names in its refusal.

@@ -77,6 +77,8 @@ Examples:
   strata ctl history --user ada work.cost_centre
   strata ctl backup --timeout 600
   strata ctl verify --repair
+  strata ctl export --user ada --output ada.jsonl
+  strata ctl import --user ada ada.jsonl
   strata ctl methods
   strata ctl call ListMemories '{\"user_id\": \"ada\", \"page_size\": 10}'";
 
@@ -268,6 +270,10 @@ pub enum CtlCommand {
         #[arg(required = true)]
         memory_ids: Vec<String>,
     },
+    /// Writes a memory out as JSONL: a header line, then a line per record, with evidence and history.
+    Export(ExportArgs),
+    /// Takes an export over: what was there stays, lines that the gate refuses are named by number.
+    Import(ImportArgs),
     /// The window of a session.
     Window {
         /// Whose.
@@ -302,6 +308,51 @@ pub enum CtlCommand {
         #[arg(default_value = "{}")]
         request: String,
     },
+}
+
+/// How much of a memory an export holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportWhat {
+    /// What is in force.
+    Active,
+    /// That, and what was: superseded, expired, archived.
+    History,
+    /// Everything that was not erased, candidates and forgotten records too.
+    All,
+}
+
+/// Arguments of `ctl export`.
+#[derive(Args, Debug, Clone)]
+pub struct ExportArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    /// How much.
+    #[arg(long, value_enum, default_value_t = ExportWhat::All)]
+    pub what: ExportWhat,
+    /// File to write; appears when it is whole. Default: standard output.
+    #[arg(long, short, value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments of `ctl import`.
+#[derive(Args, Debug, Clone)]
+pub struct ImportArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    /// Validate and judge every line, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take the export of another user, agent or tenant over as this one's: every line passes the whole gate.
+    #[arg(long)]
+    pub remap: bool,
+    /// UUID; the same id gives the same answer for 24 h.
+    #[arg(long)]
+    pub request_id: Option<uuid::Uuid>,
+    /// File of `ctl export`; `-` reads standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
 }
 
 /// Arguments of `config`.

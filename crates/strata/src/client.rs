@@ -72,20 +72,96 @@ impl Api {
     /// A [`Fault`] inside the error chain when the server refused; otherwise what is wrong with the request.
     pub async fn call(&self, name: &str, request: Value) -> Result<Value> {
         let method = self.method(name)?;
+        if method.is_server_streaming() || method.is_client_streaming() {
+            return Err(anyhow!("{} is a stream; see `strata ctl export` and `strata ctl import`", path(&method)));
+        }
         let request = message(&method, request)?;
-        let mut client = tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(limits::MESSAGE_BYTES);
-        client.ready().await.map_err(|s| anyhow!(strata_api::error::fault(&s)))?;
-        let mut call = Request::new(request.encode_to_vec());
+        let mut call = self.request(request.encode_to_vec());
         call.set_timeout(self.timeout);
+        let answer = self.client().await?.unary(call, route(&method)?, Bytes).await.map_err(refusal)?;
+        json(&method, &answer.into_inner())
+    }
+
+    /// Calls a method that answers with a stream. The server's own limit of time holds, since a stream grows with what it
+    /// carries.
+    ///
+    /// # Errors
+    /// As [`Api::call`].
+    pub async fn download(&self, name: &str, request: Value) -> Result<Answers> {
+        let method = self.method(name)?;
+        let request = message(&method, request)?;
+        let call = self.request(request.encode_to_vec());
+        let answers = self.client().await?.server_streaming(call, route(&method)?, Bytes).await.map_err(refusal)?;
+        Ok(Answers { method, stream: answers.into_inner() })
+    }
+
+    /// An encoded message of a method that takes a stream.
+    ///
+    /// # Errors
+    /// When the method is not known or the message is none of its.
+    pub fn encoded(&self, name: &str, request: Value) -> Result<Vec<u8>> {
+        Ok(message(&self.method(name)?, request)?.encode_to_vec())
+    }
+
+    /// Calls a method that takes a stream of messages made by [`Api::encoded`].
+    ///
+    /// # Errors
+    /// As [`Api::call`].
+    pub async fn upload<S>(&self, name: &str, messages: S) -> Result<Value>
+    where
+        S: futures::Stream<Item = Vec<u8>> + Send + 'static,
+    {
+        let method = self.method(name)?;
+        let call = self.request(messages);
+        let answer = self.client().await?.client_streaming(call, route(&method)?, Bytes).await.map_err(refusal)?;
+        json(&method, &answer.into_inner())
+    }
+
+    async fn client(&self) -> Result<tonic::client::Grpc<RpcChannel>> {
+        let mut client = tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(limits::MESSAGE_BYTES);
+        client.ready().await.map_err(refusal)?;
+        Ok(client)
+    }
+
+    fn request<T>(&self, body: T) -> Request<T> {
+        let mut call = Request::new(body);
         if let Some(token) = &self.token {
             call.metadata_mut().insert("authorization", token.clone());
         }
-        let route = http::uri::PathAndQuery::try_from(format!("/{}", path(&method)))?;
-        let answer = client.unary(call, route, Bytes).await.map_err(|s| anyhow!(strata_api::error::fault(&s)))?;
-        let answer = DynamicMessage::decode(method.output(), answer.into_inner().as_slice())?;
-        let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(false);
-        Ok(answer.serialize_with_options(serde_json::value::Serializer, &options)?)
+        call
     }
+}
+
+/// The answers of a stream, one after the other.
+#[derive(Debug)]
+pub struct Answers {
+    method: MethodDescriptor,
+    stream: tonic::Streaming<Vec<u8>>,
+}
+
+impl Answers {
+    /// The next answer; none at the end.
+    ///
+    /// # Errors
+    /// A [`Fault`] inside the error chain when the server ended it with one.
+    pub async fn next(&mut self) -> Result<Option<Value>> {
+        let answer = self.stream.message().await.map_err(refusal)?;
+        answer.map(|bytes| json(&self.method, &bytes)).transpose()
+    }
+}
+
+fn refusal(status: Status) -> anyhow::Error {
+    anyhow!(strata_api::error::fault(&status))
+}
+
+fn route(method: &MethodDescriptor) -> Result<http::uri::PathAndQuery> {
+    Ok(http::uri::PathAndQuery::try_from(format!("/{}", path(method)))?)
+}
+
+fn json(method: &MethodDescriptor, bytes: &[u8]) -> Result<Value> {
+    let answer = DynamicMessage::decode(method.output(), bytes)?;
+    let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(false);
+    Ok(answer.serialize_with_options(serde_json::value::Serializer, &options)?)
 }
 
 /// `package.Service/Method`.

@@ -3,6 +3,7 @@
 use crate::{
     cli::{CtlArgs, CtlCommand, OwnerArgs, ServerArgs},
     client::{Api, path, refused},
+    transfer,
 };
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -58,6 +59,8 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
         CtlCommand::Forget { owner, reason, memory_ids } => {
             api.call("ForgetMemories", owned(owner, json!({"memory_ids": memory_ids, "reason": reason}))).await
         }
+        CtlCommand::Export(args) => return transfer::export(&api, args).await.or_else(refusal),
+        CtlCommand::Import(args) => return transfer::import(&api, args).await.or_else(refusal),
         CtlCommand::Window { owner, session } => {
             // A look is no use of the session: it does not renew its time to live.
             api.call("GetWindow", owned(owner, json!({"session_id": session, "no_renew": true}))).await
@@ -141,6 +144,10 @@ fn refusal(error: anyhow::Error) -> Result<ExitCode> {
     writeln!(err, "strata: {}: {}", fault.reason.name(), fault.message)?;
     for p in &fault.preconditions {
         writeln!(err, "  {} {}", p.rule, p.description)?;
+    }
+    // One field is in the message already.
+    for field in fault.fields.iter().filter(|_| fault.fields.len() > 1) {
+        writeln!(err, "  {}: {}", field.field, field.description)?;
     }
     if fault.reason.retry_safe() {
         writeln!(err, "  retrying is safe{}", fault.retry_after_ms.map(|ms| format!(" after {ms} ms")).unwrap_or_default())?;

@@ -7,6 +7,7 @@ mod config;
 mod ctl;
 mod replay;
 mod restore;
+mod transfer;
 
 use anyhow::{Context as _, Result};
 use clap::{CommandFactory as _, Parser as _};

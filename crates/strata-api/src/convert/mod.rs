@@ -5,4 +5,6 @@ pub mod common;
 pub mod longterm;
 pub mod router;
 pub mod session;
+pub mod transfer;
+pub mod update;
 pub mod working;

@@ -117,6 +117,7 @@ const TASK_READ: &[Role] = &[Role::TaskExecutor, Role::Reader];
 const TURNS_READ: &[Role] = &[Role::SessionManager, Role::Reader];
 const WRITE: &[Role] = &[Role::MemoryWriter, Role::RecordSystem];
 const CONFIRM: &[Role] = &[Role::MemoryWriter];
+const SYNC: &[Role] = &[Role::RecordSystem];
 const FORGET: &[Role] = &[Role::Eraser];
 const OPERATE: &[Role] = &[Role::Operator];
 const INTERNAL: &[Role] = &[];
@@ -145,9 +146,15 @@ pub const METHODS: &[Method] = &[
     method("/strata.longterm.v1.LongTermMemoryService/RejectCandidate", Layer::Longterm, Access::Release, CONFIRM),
     method("/strata.longterm.v1.LongTermMemoryService/Recall", Layer::Longterm, Access::Recall, READ),
     method("/strata.longterm.v1.LongTermMemoryService/GetMemory", Layer::Longterm, Access::Read, READ),
+    method("/strata.longterm.v1.LongTermMemoryService/BatchGetMemories", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/LookupMemory", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/ListMemories", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/GetHistory", Layer::Longterm, Access::Read, READ),
+    method("/strata.longterm.v1.LongTermMemoryService/UpdateMemory", Layer::Longterm, Access::Write, CONFIRM),
+    method("/strata.longterm.v1.LongTermMemoryService/SyncFacts", Layer::Longterm, Access::Write, SYNC),
+    method("/strata.longterm.v1.LongTermMemoryService/ReportUsage", Layer::Longterm, Access::Release, READ),
+    method("/strata.longterm.v1.LongTermMemoryService/ExportMemories", Layer::Longterm, Access::Read, READ),
+    method("/strata.longterm.v1.LongTermMemoryService/ImportMemories", Layer::Longterm, Access::Write, CONFIRM),
     method("/strata.longterm.v1.LongTermMemoryService/ForgetMemories", Layer::Longterm, Access::Release, FORGET),
     method("/strata.longterm.v1.LongTermMemoryService/RestoreMemories", Layer::Longterm, Access::Write, CONFIRM),
     method("/strata.router.v1.RouterService/Promote", Layer::Router, Access::Promote, WRITE),

@@ -7,6 +7,12 @@
 //!
 //! Language work is done by `strata-text` and arrives as [`TextFeatures`].
 
+mod readmit;
+mod seal;
+
+pub use readmit::readmit;
+pub use seal::Seals;
+
 use super::authz::Role;
 use super::registry::KeySpec;
 use crate::id::{FactKey, Owner, join};
@@ -224,11 +230,24 @@ pub enum Door {
     Apply,
     /// The user confirms a candidate.
     Confirm,
+    /// A record is to say something else, or gets other labels.
+    Update,
+    /// A line of an export.
+    Import,
+    /// A record system.
+    Sync,
 }
 
 impl Door {
     /// Every door.
-    pub const ALL: &'static [Self] = &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm];
+    pub const ALL: &'static [Self] =
+        &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm, Self::Update, Self::Import, Self::Sync];
+
+    /// Whether what comes through it on the user's request is an explicit order (rule G9).
+    #[must_use]
+    pub const fn takes_orders(self) -> bool {
+        matches!(self, Self::Remember | Self::Update)
+    }
 
     /// Stable name, as in the history's `path`.
     #[must_use]
@@ -238,6 +257,9 @@ impl Door {
             Self::Propose => "Propose",
             Self::Apply => "Apply",
             Self::Confirm => "ConfirmCandidate",
+            Self::Update => "UpdateMemory",
+            Self::Import => "ImportMemories",
+            Self::Sync => "SyncFacts",
         }
     }
 }
@@ -736,7 +758,7 @@ fn gated(settings: &GateSettings, submission: Submission<'_>, verdict: Verdict) 
     };
     let explicit = s.source == Source::UserConfirmation
         || (submission.attestation.explicit_order
-            && submission.door == Door::Remember
+            && submission.door.takes_orders()
             && s.trigger == Some(Trigger::UserRequest)
             && user_counts);
     let confirmed = match s.source {

@@ -3,8 +3,9 @@
 //! terms, owner row with its epoch, outbox and audit. Nothing else in the crate inserts into `records`.
 
 use super::row::{StoredRecord, by_id, id_bytes};
-use super::{Sql, StoredOwner, ledger, owner, query, search};
+use super::{Sql, StoredOwner, ledger, owner, query, search, transfer};
 use rusqlite::{Connection, OptionalExtension};
+use strata_api::convert::transfer::Carried;
 use strata_core::limits::EVIDENCE;
 use strata_core::policy::conflict::{Decision, Ruling, strongest};
 use strata_core::policy::gate::{Cues, GateSettings, Gated, is_user};
@@ -291,6 +292,105 @@ pub fn move_to(
 
 fn required(db: &Connection, id: MemoryId) -> Result<StoredRecord, Fault> {
     by_id(db, id)?.ok_or_else(|| super::corrupt("a link of a chain"))
+}
+
+/// Takes a record over from an export, with id, state, times, evidence and history as they were; its words are those that
+/// `gated` judged again. Where `contested`, another value holds its slot: it waits, and the conflict rules move it on.
+///
+/// # Errors
+/// As the database says.
+pub fn readmit(
+    db: &Connection,
+    w: &Writing<'_>,
+    carried: &Carried,
+    gated: &Gated,
+    material: &Material,
+    contested: bool,
+) -> Result<StoredRecord, Fault> {
+    let s = gated.statement();
+    let mut record = Record {
+        owner: w.owner.clone(),
+        content: s.content.clone(),
+        normal: gated.normal().to_owned(),
+        source_quote: s.source_quote.clone(),
+        key: s.key.clone(),
+        value: s.value.clone(),
+        topic: s.topic.clone(),
+        tags: s.tags.clone(),
+        metadata: s.metadata.clone(),
+        embedding_model: None,
+        ..carried.record.clone()
+    };
+    if contested {
+        record.status = Status::Candidate;
+    }
+    let new = StoredRecord {
+        owner: w.stored,
+        dedup: gated.identity(),
+        is_set: carried.is_set,
+        earlier_status: carried.earlier_status,
+        conflicts_with: carried.conflicts_with,
+        due: carried.due,
+        expire_asked: carried.expire_asked,
+        length: material.terms.length,
+        record,
+    };
+    new.insert(db)?;
+    transfer::write_past(db, w.stored, carried)?;
+    if contested {
+        let from = Some(carried.record.status);
+        write_history(db, w, &new.record, from, Status::Candidate, "K7: another value holds the slot here", "K7")?;
+    }
+    if let Some(key) = &new.record.key {
+        transfer::adopt_key(db, w.stored, key, carried, new.record.status == Status::Active)?;
+    }
+    write_terms(db, &new, &material.terms)?;
+    announce(db, w, &new, "IMPORT")?;
+    Ok(new)
+}
+
+/// Replaces an active record by another one.
+///
+/// # Errors
+/// `STATUS_MOVE` when the table does not allow it.
+pub fn supersede(db: &Connection, w: &Writing<'_>, old: MemoryId, new: MemoryId, ruling: &Ruling) -> Result<(), Fault> {
+    supersede_by(db, w, old, new, ruling)?;
+    let mut new = required(db, new)?;
+    new.record.supersedes = new.record.supersedes.or(Some(old));
+    write_back(db, w, &mut new, ruling.rule)
+}
+
+/// Writes changed fields of a record back; `gated` is its statement with the labels it has now. A row of history says which
+/// fields changed, through which door.
+///
+/// # Errors
+/// As the database says.
+pub fn amend(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, gated: &Gated, reason: &str) -> Result<(), Fault> {
+    if gated.sensitivity() == Sensitivity::Personal {
+        found.record.sensitivity = Sensitivity::Personal;
+    }
+    let status = found.record.status;
+    write_history(db, w, &found.record, Some(status), status, reason, "UPDATE")?;
+    write_back(db, w, found, "UPDATE")
+}
+
+/// Counts a citation (rules R5, R6): the newest use orders and refreshes; a passing value is renewed by it (rule F2) unless
+/// the caller said when it ends.
+///
+/// # Errors
+/// As the database says.
+pub fn cite(db: &Connection, w: &Writing<'_>, settings: &GateSettings, found: &mut StoredRecord) -> Result<(), Fault> {
+    let r = &mut found.record;
+    r.cite_count = r.cite_count.saturating_add(1);
+    r.last_cited_at = r.last_cited_at.max(Some(w.now));
+    let renewed = settings.expiry(Tier::Temporary, w.now);
+    if r.tier == Tier::Temporary && r.status == Status::Active && found.expire_asked.is_none() && r.expire_time < renewed {
+        r.expire_time = renewed;
+        write_history(db, w, &found.record, Some(Status::Active), Status::Active, "F2: renewed by a citation", "F2")?;
+        return write_back(db, w, found, "F2");
+    }
+    // A count is no change of the record: its version stays.
+    found.update(db)
 }
 
 fn supersede_by(db: &Connection, w: &Writing<'_>, old: MemoryId, new: MemoryId, ruling: &Ruling) -> Result<(), Fault> {

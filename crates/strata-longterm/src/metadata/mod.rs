@@ -10,14 +10,20 @@
 //! | [`owner`] | who owns what: users, owners, owned keys, revisions, and [`owner::Visible`], the filter of every read |
 //! | [`query`] | reads by id, key, filter, chain |
 //! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
+//! | [`cursors`] | where record systems stand |
+//! | [`transfer`] | records out of the file and into it, whole |
+//! | [`usage`] | which items of a recall were used |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
+pub mod cursors;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
 pub mod query;
 pub mod row;
 pub mod search;
+pub mod transfer;
+pub mod usage;
 
 pub use owner::{StoredOwner, Visible};
 pub use row::StoredRecord;
@@ -26,10 +32,20 @@ use strata_core::{Fault, Reason};
 use strata_runtime::sqlite::{Migration, SqliteError};
 
 /// The schema, for [`strata_runtime::sqlite::Database::open`].
-pub const MIGRATIONS: &[Migration] = &[Migration { version: 1, name: "records, evidence, history, index tables", sql: SCHEMA }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "records, evidence, history, index tables", sql: SCHEMA },
+    Migration { version: 2, name: "citations of a recall", sql: CITATIONS },
+    Migration { version: 3, name: "cursors of record systems", sql: SYNC },
+];
 
 /// Every table, index and trigger.
 const SCHEMA: &str = include_str!("schema.sql");
+
+/// Which records of a recall were cited: each counts once per recall.
+const CITATIONS: &str = include_str!("migrations/0002_citations.sql");
+
+/// Where record systems stand.
+const SYNC: &str = include_str!("migrations/0003_sync.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

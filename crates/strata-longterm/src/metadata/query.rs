@@ -12,7 +12,7 @@ use strata_core::record::{Evidence, HistoryEntry, Kind, Source, SourceRef, Statu
 use strata_core::{FactKey, Fault, MemoryId, Timestamp};
 
 /// The state of a row by the clock, in SQL: [`status::at`] over the columns, with `?1` as now.
-const STATUS_NOW: &str = "CASE WHEN r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED') AND r.expire_time <= ?1 \
+pub(super) const STATUS_NOW: &str = "CASE WHEN r.status IN ('CANDIDATE', 'ACTIVE', 'DISPUTED') AND r.expire_time <= ?1 \
     THEN CASE WHEN r.status = 'ACTIVE' AND r.tier = 'EVENT' THEN 'ARCHIVED' ELSE 'EXPIRED' END ELSE r.status END";
 
 /// A record by id, if it is visible. Its status is the one by the clock.

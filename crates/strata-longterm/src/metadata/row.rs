@@ -3,7 +3,7 @@
 
 use super::{Sql, StoredOwner, corrupt};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
-use strata_core::record::{Kind, Record, Sensitivity, Source, Status, Tier};
+use strata_core::record::{Kind, Record, Sensitivity, Source, SourceRef, Status, Tier};
 use strata_core::{AgentId, FactKey, Fault, MemoryId, Owner, Scope, TenantId, Timestamp, UserId};
 use uuid::Uuid;
 
@@ -321,13 +321,22 @@ pub(crate) fn by_id(db: &Connection, id: MemoryId) -> Result<Option<StoredRecord
     found.transpose()
 }
 
+/// Records of an owner that a record of a system made, oldest first.
+///
+/// # Errors
+/// As the database says.
+pub(crate) fn from_system(db: &Connection, owner: StoredOwner, reference: &SourceRef) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = "WHERE r.owner_id = ?1 AND r.source_ref = ?2 AND r.source_ref LIKE '{\"SystemRecord\"%' ORDER BY r.event_time, r.memory_id";
+    select(db, rest, (owner.owner_id, json(reference)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::metadata::MIGRATIONS;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use strata_core::record::{SourceRef, Value};
+    use strata_core::record::Value;
 
     fn time() -> impl Strategy<Value = Option<Timestamp>> {
         proptest::option::of(any::<i64>().prop_map(Timestamp))

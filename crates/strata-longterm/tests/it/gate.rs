@@ -216,6 +216,10 @@ const WRITERS: &[(&str, &str)] = &[
     ("RejectCandidate", "takes away"),
     ("ForgetMemories", "takes away"),
     ("RestoreMemories", "puts back what passed, through the conflict rules"),
+    ("UpdateMemory", "gate: new words like any statement, labels for what is never stored"),
+    ("ReportUsage", "counts only"),
+    ("SyncFacts", "gate, fact by fact"),
+    ("ImportMemories", "gate: signed lines for what is never stored, others whole"),
     ("Abort", "writes no record"),
 ];
 
@@ -255,6 +259,16 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
             public.confirm_candidate(pb::ConfirmCandidateRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             public.reject_candidate(pb::RejectCandidateRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             public.forget_memories(pb::ForgetMemoriesRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
+            public.update_memory(pb::UpdateMemoryRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
+            public
+                .import_memories(futures::stream::iter([pb::ImportMemoriesRequest {
+                    user_id: user_id.clone(),
+                    ..Default::default()
+                }]))
+                .await
+                .err(),
+            public.sync_facts(pb::SyncFactsRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
+            public.report_usage(pb::ReportUsageRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             public.restore_memories(pb::RestoreMemoriesRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             target.apply(internal::ApplyRequest { user_id: user_id.clone(), ..Default::default() }).await.err(),
             target.abort(internal::AbortRequest { user_id, ..Default::default() }).await.err(),

@@ -3,7 +3,10 @@
 mod gate;
 mod moves;
 mod reads;
+mod sync;
 mod target;
+mod transfer;
+mod updates;
 mod vectors;
 mod world;
 mod writes;

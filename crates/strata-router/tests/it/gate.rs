@@ -182,3 +182,40 @@ async fn status_names_every_layer_and_reindex_is_passed_on() {
     let reindexed = world.admin().reindex(strata_api::admin::v1::ReindexRequest {}).await.unwrap().into_inner();
     assert_eq!(reindexed.records, 3);
 }
+
+#[tokio::test]
+async fn c040_streams_pass_the_gate_by_their_first_message_and_arrive_whole() {
+    let world = World::new(embedded()).await;
+    let mut named = principal(Role::ALL);
+    named.user = Some(UserId::new("u1").unwrap());
+    let mut client =
+        longterm::long_term_memory_service_client::LongTermMemoryServiceClient::new(world.channel_of(&world.router, named));
+    let mut lines = client.export_memories(longterm::ExportMemoriesRequest::default()).await.unwrap().into_inner();
+    let mut seen = 0;
+    while lines.message().await.unwrap().is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+
+    let message = |user: &str, n: u64| longterm::ImportMemoriesRequest {
+        user_id: user.into(),
+        line: Some(longterm::ExportLine {
+            part: Some(longterm::export_line::Part::Header(longterm::ExportHeader { lines: n, ..Default::default() })),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let stream =
+        |user: &str| futures::stream::iter((0..4).map(|n| message(if n == 0 { user } else { "" }, n)).collect::<Vec<_>>());
+    assert_eq!(client.import_memories(stream("")).await.unwrap().into_inner().lines, 4);
+    let imported: Vec<_> = world.fake.state.lock().imported.drain(..).collect();
+    assert_eq!(imported, (0..4).map(|n| message(if n == 0 { "u1" } else { "" }, n)).collect::<Vec<_>>());
+    assert_eq!(reason(client.import_memories(stream("u2")).await), Reason::OwnerMismatch);
+    assert!(world.fake.state.lock().imported.is_empty());
+    let empty = world.longterm().import_memories(futures::stream::iter(Vec::<longterm::ImportMemoriesRequest>::new())).await;
+    assert_eq!(reason(empty), Reason::InvalidField, "an empty stream names no user");
+
+    world.modes.store(std::sync::Arc::new(Modes { longterm: Mode::WriteOff, ..Modes::default() }));
+    assert_eq!(reason(client.import_memories(stream("")).await), Reason::LayerWriteOff);
+    assert!(client.export_memories(longterm::ExportMemoriesRequest::default()).await.is_ok());
+}

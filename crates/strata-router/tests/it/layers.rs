@@ -57,6 +57,7 @@ pub struct State {
     pub attestations: Vec<internal::Attestation>,
     pub statements: Vec<longterm::Statement>,
     pub calls: Vec<(String, Claims)>,
+    pub imported: Vec<longterm::ImportMemoriesRequest>,
 }
 
 /// All three layers.
@@ -90,6 +91,7 @@ impl Default for Fake {
                 attestations: Vec::new(),
                 statements: Vec::new(),
                 calls: Vec::new(),
+                imported: Vec::new(),
             })),
             working_down: Arc::default(),
             session_down: Arc::default(),
@@ -403,8 +405,38 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         get_memory(longterm::GetMemoryRequest) -> longterm::GetMemoryResponse;
         lookup_memory(longterm::LookupMemoryRequest) -> longterm::LookupMemoryResponse;
         get_history(longterm::GetHistoryRequest) -> longterm::GetHistoryResponse;
+        batch_get_memories(longterm::BatchGetMemoriesRequest) -> longterm::BatchGetMemoriesResponse;
+        update_memory(longterm::UpdateMemoryRequest) -> longterm::UpdateMemoryResponse;
+        sync_facts(longterm::SyncFactsRequest) -> longterm::SyncFactsResponse;
+        report_usage(longterm::ReportUsageRequest) -> longterm::ReportUsageResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
+    }
+
+    type ExportMemoriesStream = futures::stream::BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
+
+    async fn export_memories(&self, request: Request<longterm::ExportMemoriesRequest>) -> Answer<Self::ExportMemoriesStream> {
+        self.seen(&request, &self.longterm_down)?;
+        let line = |n: u64| longterm::ExportLine {
+            part: Some(longterm::export_line::Part::Header(longterm::ExportHeader { lines: n, ..Default::default() })),
+            ..Default::default()
+        };
+        let lines: Vec<_> = (0..3).map(|n| Ok(longterm::ExportMemoriesResponse { line: Some(line(n)) })).collect();
+        Ok(Response::new(Box::pin(futures::stream::iter(lines))))
+    }
+
+    async fn import_memories(
+        &self,
+        request: Request<tonic::Streaming<longterm::ImportMemoriesRequest>>,
+    ) -> Answer<longterm::ImportMemoriesResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let mut stream = request.into_inner();
+        let mut lines = 0;
+        while let Some(message) = stream.message().await? {
+            lines += 1;
+            self.state.lock().imported.push(message);
+        }
+        Ok(Response::new(longterm::ImportMemoriesResponse { lines, ..Default::default() }))
     }
 
     async fn remember(&self, request: Request<longterm::RememberRequest>) -> Answer<longterm::RememberResponse> {

@@ -32,10 +32,12 @@ pub struct Deadline {
 }
 
 /// Methods that walk a whole store: their time grows with it.
-pub const LONG_METHODS: [&str; 3] = [
+pub const LONG_METHODS: [&str; 5] = [
     "/strata.admin.v1.AdminService/Reindex",
     "/strata.admin.v1.AdminService/Backup",
     "/strata.admin.v1.AdminService/VerifyConsistency",
+    "/strata.longterm.v1.LongTermMemoryService/ExportMemories",
+    "/strata.longterm.v1.LongTermMemoryService/ImportMemories",
 ];
 
 impl Default for Deadline {

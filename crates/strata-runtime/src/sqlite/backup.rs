@@ -375,6 +375,7 @@ fn move_file(from: &Path, to: &Path) -> Result<(), BackupError> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a file is changed behind the service's back")]
 mod tests {
     use super::*;
     use crate::sqlite::SqliteSettings;

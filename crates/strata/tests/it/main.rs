@@ -9,3 +9,4 @@ mod crash;
 mod reload;
 mod stories;
 mod survival;
+mod transfer;

@@ -1,0 +1,112 @@
+//! One line of an import, inside the import's transaction: what was there stays (case C161).
+
+use super::{Context, REPEATED, Written, activate, apart, digest_of, overlapping, store, user_authority};
+use crate::metadata::insert::{self, Material, Writing};
+use crate::metadata::{StoredRecord, ledger, owner, query, row};
+use crate::scope::OwnerScope;
+use rusqlite::Connection;
+use strata_api::convert::transfer::Carried;
+use strata_core::policy::gate::{self, Gated, Standing};
+use strata_core::policy::registry::Registry;
+use strata_core::policy::status::holds_identity;
+use strata_core::record::{Status, Tier};
+use strata_core::rule::Finding;
+use strata_core::{Fault, Reason};
+
+/// A line that passed the gate.
+#[derive(Clone, Debug)]
+pub enum Admitted {
+    /// Signed by this deployment: taken over as it is.
+    Carried(Box<Carried>, Gated, Material),
+    /// Any other line: a statement.
+    Stated(Gated, Material),
+}
+
+/// What became of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Landed {
+    /// A new record.
+    Added,
+    /// Evidence of a record that says the same.
+    Merged,
+    /// The record is there already, or another that says the same.
+    Known,
+    /// Nothing was stored.
+    Refused(Fault, Vec<Finding>),
+}
+
+/// Takes one line over; what fails leaves no trace of the line, and the others go on.
+///
+/// # Errors
+/// What concerns the whole import: a store that fails or is full.
+pub fn land(db: &Connection, c: &Context<'_>, registry: &Registry, scope: &OwnerScope, line: &Admitted) -> Result<Landed, Fault> {
+    let c = Context { scope, ..c.clone() };
+    let landed = apart(db, || match line {
+        Admitted::Carried(carried, gated, material) => carry(db, &c, registry, carried, gated, material),
+        Admitted::Stated(gated, material) => store(db, &c, gated, material).map(|written| landed(&written)),
+    })?;
+    Ok(landed.unwrap_or_else(|fault| Landed::Refused(fault, Vec::new())))
+}
+
+fn landed(written: &Written) -> Landed {
+    match written.outcome {
+        super::Outcome::NeedsConsent => {
+            let fault = Fault::new(Reason::GatePii, "needs the user's consent; remember it with the challenge");
+            Landed::Refused(fault, written.findings.clone())
+        }
+        super::Outcome::EvidenceAdded | super::Outcome::Updated => {
+            let repeated = written.findings.iter().any(|finding| finding.because == REPEATED);
+            if repeated { Landed::Known } else { Landed::Merged }
+        }
+        super::Outcome::Active | super::Outcome::Candidate | super::Outcome::Disputed | super::Outcome::History => Landed::Added,
+    }
+}
+
+fn carry(
+    db: &Connection,
+    c: &Context<'_>,
+    registry: &Registry,
+    carried: &Carried,
+    gated: &Gated,
+    material: &Material,
+) -> Result<Landed, Fault> {
+    let stored = owner::ensure(db, c.scope)?;
+    let r = &carried.record;
+    if let Some(there) = row::by_id(db, r.memory_id)? {
+        if there.owner == stored {
+            return Ok(Landed::Known);
+        }
+        return Err(Fault::new(Reason::OwnerMismatch, "memory.memory_id: is another owner's record"));
+    }
+    let w = c.writing(stored, gated.door().name());
+    if holds_identity(r.status) {
+        let twin = query::twin(db, stored, &gated.identity())?;
+        if !insert::expire_due(db, &w, twin.into_iter().collect())?.is_empty() {
+            return Ok(Landed::Known);
+        }
+    }
+    let said = carried.evidence.iter().map(|piece| piece.evidence.time).max().map_or(r.event_time, |time| time.max(r.event_time));
+    let digest = c.tombstones.digest(c.scope.owner(), r.kind, r.key.as_ref(), gated.normal());
+    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digest)?, said)?;
+
+    let contested = r.status == Status::Active && contested(db, &w, carried)?;
+    let mut found = insert::readmit(db, &w, carried, gated, material, contested)?;
+    if contested {
+        // Another value holds the slot here: the conflict rules say which one goes on (rule K7).
+        let authority = user_authority(registry, r.key.as_ref());
+        let standing = if r.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
+        activate(db, c, &w, &mut found, authority, standing, None, &mut Vec::new())?;
+    }
+    if r.status == Status::Deleted {
+        let forgotten = carried.history.iter().rev().find(|entry| entry.to == Status::Deleted).map_or(r.update_time, |e| e.time);
+        ledger::bury(db, stored.user_id, &digest_of(c, &found), forgotten)?;
+    }
+    Ok(Landed::Added)
+}
+
+fn contested(db: &Connection, w: &Writing<'_>, carried: &Carried) -> Result<bool, Fault> {
+    let r = &carried.record;
+    let (Some(key), false) = (&r.key, carried.is_set || r.tier == Tier::Event) else { return Ok(false) };
+    let live: Vec<StoredRecord> = insert::expire_due(db, w, query::live_of_slot(db, w.stored, key, r.tier)?)?;
+    Ok(live.iter().any(|other| other.record.status == Status::Active && overlapping(&other.record, r.valid_from, r.valid_to)))
+}
