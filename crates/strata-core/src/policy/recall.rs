@@ -629,10 +629,10 @@ pub fn with_neighbours<S: Ord>(settings: &RecallSettings, turns: &[TurnFacts<S>]
 
 /// BM25 of each turn of one session with the words around it (rule R14): a term counts with its weight in the turn or, where
 /// that is more, with a share of its weight in a turn within [`REACH`], the less the more words the turn has itself. So a
-/// question's words count for the answer behind it. `turns` holds weights (ascending by term) and words, in order and
-/// without gaps.
+/// question's words count for the answer behind it. The mass is that of the turn's own terms: words around it alone make
+/// no hit. `turns` holds weights (ascending by term) and words, in order and without gaps.
 #[must_use]
-pub fn bm25_in_context(settings: &RecallSettings, query: &[(u32, f32)], turns: &[(&[(u32, f32)], u32)]) -> Vec<f64> {
+pub fn bm25_in_context(settings: &RecallSettings, query: &[(u32, f32)], turns: &[(&[(u32, f32)], u32)]) -> Vec<KeywordMatch> {
     let matched: Vec<Vec<(usize, f64)>> = turns
         .iter()
         .map(|(weights, _)| {
@@ -644,8 +644,10 @@ pub fn bm25_in_context(settings: &RecallSettings, query: &[(u32, f32)], turns: &
     let mut scores = Vec::with_capacity(turns.len());
     for (at, (_, words)) in turns.iter().enumerate() {
         best.fill(0.0);
+        let mut mass = 0.0;
         for (term, weight) in &matched[at] {
             best[*term] = *weight;
+            mass += f64::from(query[*term].1);
         }
         for distance in 1..=REACH {
             let share = share_at(settings.context_share, distance) * settings.openness(*words);
@@ -654,7 +656,7 @@ pub fn bm25_in_context(settings: &RecallSettings, query: &[(u32, f32)], turns: &
                 best[*term] = best[*term].max(share * weight);
             }
         }
-        scores.push(best.iter().sum());
+        scores.push(KeywordMatch { score: best.iter().sum(), mass });
     }
     scores
 }
@@ -1065,13 +1067,17 @@ mod tests {
         let query = [(1, 2.0), (2, 4.0)];
         let (both, first, second, none): (&[(u32, f32)], &[(u32, f32)], &[(u32, f32)], &[(u32, f32)]) =
             (&[(1, 1.0), (2, 1.5)], &[(1, 1.0)], &[(2, 1.0), (3, 1.0)], &[]);
-        let of = |turns: &[(&[(u32, f32)], u32)]| bm25_in_context(&s, &query, turns);
+        let of = |turns: &[(&[(u32, f32)], u32)]| -> Vec<f64> {
+            bm25_in_context(&s, &query, turns).into_iter().map(|hit| hit.score).collect()
+        };
         assert_eq!(of(&[(both, 10)]), [8.0], "alone it is BM25");
         assert_eq!(of(&[(first, 10), (second, 10)]), [2.0 + 0.5 * 4.0, 0.5 * 2.0 + 4.0]);
         assert_eq!(of(&[(second, 10), (none, 10), (none, 10), (none, 10)]), [4.0, 2.0, 1.0, 0.0]);
         assert_eq!(of(&[(second, 10), (none, 64)]), [4.0, 1.0], "a long turn takes less");
         assert_eq!(of(&[(second, 10), (second, 10), (second, 10)]), [4.0; 3], "a word does not count twice");
-        assert!(of(&[]).is_empty() && bm25_in_context(&s, &[], &[(both, 1)]) == [0.0]);
+        assert!(of(&[]).is_empty() && bm25_in_context(&s, &[], &[(both, 1)]) == [KeywordMatch::default()]);
+        let masses = bm25_in_context(&s, &query, &[(both, 10), (first, 10), (none, 10)]).into_iter().map(|hit| hit.mass);
+        assert_eq!(masses.collect::<Vec<_>>(), [6.0, 2.0, 0.0], "the mass is the turn's own");
     }
 
     #[test]
