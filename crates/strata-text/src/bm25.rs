@@ -25,6 +25,15 @@ pub fn document_weights(terms: &Terms, average_length: f32) -> Vec<(u32, f32)> {
         .collect()
 }
 
+/// Weights of a turn of a dialogue: as [`document_weights`], but a turn shorter than a sentence weighs as one. "Jon, same
+/// here!" is not about Jon because it is short (rule R14).
+#[must_use]
+pub fn turn_weights(terms: &Terms) -> Vec<(u32, f32)> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let length = terms.length.max(AVERAGE_LENGTH as u32);
+    document_weights(&Terms { counts: terms.counts.clone(), length }, AVERAGE_LENGTH)
+}
+
 /// Inverse document frequency of a term that `matching` of `documents` hold: `ln(1 + (n - m + .5) / (m + .5))`, above 0.
 #[must_use]
 pub fn idf(documents: u64, matching: u64) -> f32 {
@@ -50,6 +59,10 @@ mod tests {
         assert!((weights[1].1 - 3.0 * 2.2 / 4.2).abs() < 1e-6);
         let long = document_weights(&Terms { counts: vec![(1, 1)], length: 160 }, AVERAGE_LENGTH);
         assert!(long[0].1 < weights[0].1);
+        let short = Terms { counts: vec![(1, 1)], length: 2 };
+        assert!(document_weights(&short, AVERAGE_LENGTH)[0].1 > 1.0);
+        assert!((turn_weights(&short)[0].1 - 1.0).abs() < 1e-6, "a short turn gains nothing by being short");
+        assert_eq!(turn_weights(&Terms { counts: vec![(1, 1)], length: 160 }), long);
     }
 
     #[test]

@@ -408,6 +408,50 @@ fn sentence_cues(
     }
 }
 
+/// Share of a text's characters that stands in sentences which ask, 0..=1 (rule R14).
+#[must_use]
+pub fn question_share(text: &str) -> f64 {
+    let (mut asking, mut all) = (0_usize, 0_usize);
+    for sentence in crate::sentence::sentences(text) {
+        let letters = sentence.chars().count();
+        all += letters;
+        if is_question(&Cleaned::new(sentence).text) {
+            asking += letters;
+        }
+    }
+    if all == 0 { 0.0 } else { asking as f64 / all as f64 }
+}
+
+/// Whose words or affairs a query asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The user's: "what did I say", "我的".
+    User,
+    /// The assistant's earlier words: "what did you recommend", "你推荐的".
+    Assistant,
+}
+
+static ASKS_ASSISTANT: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"\b(?:did|have|had) you\b|\byou(?:'ve| have| had)? (?:recommended|suggested|advised|proposed|mentioned|said|told|explained|gave|given|wrote|written|listed|described|outlined|provided|showed|shown)\b|你(?:之前|以前|上次|刚才|当时|昨天)?(?:给我|跟我|对我|向我)?(?:推荐|建议|提议|说|提到|讲|告诉|解释|列|写|给)(?:过|了|的|我)",
+    )
+});
+
+static ASKS_USER: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(?:i|me|my|mine|myself)\b|我(?:[^们]|$)|俺|咱(?:[^们]|$)"));
+
+/// Whom a query asks about, by its pronouns; none when it names somebody or nobody (rule R14).
+#[must_use]
+pub fn subject(query: &str) -> Option<Subject> {
+    let query = crate::clean::searchable(query).replace('\u{2019}', "'");
+    if ASKS_ASSISTANT.is_match(&query) {
+        Some(Subject::Assistant)
+    } else if ASKS_USER.is_match(&query) {
+        Some(Subject::User)
+    } else {
+        None
+    }
+}
+
 pub(crate) fn is_question(cleaned: &str) -> bool {
     let end = cleaned.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '”' | '」'));
     end.ends_with(['?', '？']) || end.trim_end_matches(['。', '.']).ends_with('吗')
@@ -429,6 +473,39 @@ mod tests {
         }
         for text in no {
             assert!(!cue(&one(text, role)), "should be none: {text}: {:?}", one(text, role));
+        }
+    }
+
+    #[test]
+    fn r14_the_share_of_a_text_that_asks() {
+        assert_eq!(question_share("Where do you live?"), 1.0);
+        assert_eq!(question_share("你住在哪里？"), 1.0);
+        assert_eq!(question_share("Ｗｈｅｎ？👍"), question_share("When?👍"));
+        assert_eq!(question_share("I live in Oslo."), 0.0);
+        assert!((question_share("Nice. And you?") - 8.0 / 13.0).abs() < 1e-9);
+        assert!((question_share("我住杭州。你呢？") - 3.0 / 8.0).abs() < 1e-9);
+        assert_eq!(question_share(""), 0.0);
+        assert_eq!(question_share("\u{200b}"), 0.0);
+    }
+
+    #[test]
+    fn r14_whom_a_query_asks_about() {
+        for query in ["What did I say?", "MY budget", "ｍｙ dog", "我的猫叫什么", "我对什么过敏？", "can you tell me the date"]
+        {
+            assert_eq!(subject(query), Some(Subject::User), "{query}");
+        }
+        for query in [
+            "What did you recommend to me?",
+            "the recipe you gave me",
+            "你推荐的餐厅",
+            "你上次跟我说过的书",
+            "your plan that you’ve suggested",
+        ] {
+            assert_eq!(subject(query), Some(Subject::Assistant), "{query}");
+        }
+        for query in ["Where did Ann go?", "我们团队的会议", "小林住哪", "would you suggest a book", "", "👍", "מה השעה"]
+        {
+            assert_eq!(subject(query), None, "{query}");
         }
     }
 

@@ -84,8 +84,18 @@ pub struct RecallSettings {
     pub recent_days: u32,
     /// Items of the recently frequent group at most: 0..=20. Default 2 (rule R10).
     pub recent_items: u32,
-    /// Share of the better neighbour's score that a turn is given: 0..=1. Default 0.5 (rule R14).
+    /// Share of the better neighbour's score that a turn is given; half of it from two turns away: 0..=1. Default 0.4
+    /// (rule R14).
     pub neighbour_share: f64,
+    /// Share of a word's weight that the turns beside it have too; half of it two turns away: 0..=1. Default 0.5 (rule
+    /// R14).
+    pub context_share: f64,
+    /// Words from which on a turn needs its surroundings less and less: 1..=10,000. Default 32 (rule R14).
+    pub context_words: u32,
+    /// Weight of a turn that only asks, against one that states: 0..=1. Default 0.8 (rule R14).
+    pub question_weight: f64,
+    /// Weight of a turn by somebody else than the query asks about: 0..=1. Default 0.7 (rule R14).
+    pub other_speaker_weight: f64,
 }
 
 impl Default for RecallSettings {
@@ -113,7 +123,11 @@ impl Default for RecallSettings {
             recent_citations: 3,
             recent_days: 14,
             recent_items: 2,
-            neighbour_share: 0.5,
+            neighbour_share: 0.4,
+            context_share: 0.5,
+            context_words: 32,
+            question_weight: 0.8,
+            other_speaker_weight: 0.7,
         }
     }
 }
@@ -151,6 +165,10 @@ impl RecallSettings {
         within("recent_citations", f64::from(self.recent_citations), 1.0, 1000.0)?;
         within("recent_items", f64::from(self.recent_items), 0.0, 20.0)?;
         within("neighbour_share", self.neighbour_share, 0.0, 1.0)?;
+        within("context_share", self.context_share, 0.0, 1.0)?;
+        within("context_words", f64::from(self.context_words), 1.0, 10_000.0)?;
+        within("question_weight", self.question_weight, 0.0, 1.0)?;
+        within("other_speaker_weight", self.other_speaker_weight, 0.0, 1.0)?;
         if (self.freshness_weight + self.boost_weight - 1.0).abs() > 1e-9 {
             return Err(Fault::field("policy.recall.boost_weight", "must add up to exactly 1 with freshness_weight"));
         }
@@ -558,20 +576,99 @@ pub fn recently_frequent<Id: Ord + Clone>(
     group.into_iter().take(settings.recent_items as usize).map(|(id, ..)| id.clone()).collect()
 }
 
-/// Scores of turns with their neighbours (rule R14): each turn is given a share of its better neighbour's score, where a
-/// neighbour is the turn directly before or after in the same session. `turns` holds (session, number, fused score) of
-/// the hits; answers are in the same order, at most 1.
+/// How far a turn's surroundings reach: in talk of two, the turns beside it are the other's and those two away its own
+/// speaker's (rule R14).
+pub const REACH: u32 = 2;
+
+/// What scoring has to know of one turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TurnFacts<S> {
+    /// Session.
+    pub session: S,
+    /// Number in the session.
+    pub number: u32,
+    /// Words.
+    pub words: u32,
+    /// Fused score.
+    pub score: f64,
+}
+
+impl RecallSettings {
+    /// How much of what stands around it a turn of so many words takes: a short one is understood by what was said around
+    /// it, a long one speaks for itself (rule R14).
+    fn openness(&self, words: u32) -> f64 {
+        (f64::from(self.context_words) / f64::from(words.max(1))).min(1.0)
+    }
+}
+
+/// A share, as it is at a distance of 1 or more: halved with each further turn.
+fn share_at(share: f64, distance: u32) -> f64 {
+    share * 0.5_f64.powi(distance.saturating_sub(1).min(30).cast_signed())
+}
+
+/// Scores of turns with their neighbours (rule R14): at each distance within [`REACH`] a turn is given a share of the better
+/// of the two turns there in the same session, the less the more words it has itself. `turns` holds the hits; answers
+/// are in the same order, at most 1.
 #[must_use]
-pub fn with_neighbours<S: Ord>(settings: &RecallSettings, turns: &[(S, u32, f64)]) -> Vec<f64> {
-    let scores: BTreeMap<(&S, u32), f64> = turns.iter().map(|(s, n, score)| ((s, *n), *score)).collect();
+pub fn with_neighbours<S: Ord>(settings: &RecallSettings, turns: &[TurnFacts<S>]) -> Vec<f64> {
+    let scores: BTreeMap<(&S, u32), f64> = turns.iter().map(|t| ((&t.session, t.number), t.score)).collect();
+    let whole: f64 = 1.0 + (1..=REACH).map(|distance| share_at(settings.neighbour_share, distance)).sum::<f64>();
     turns
         .iter()
-        .map(|(session, number, score)| {
-            let of = |n: Option<u32>| n.and_then(|n| scores.get(&(session, n))).copied().unwrap_or(0.0);
-            let better = of(number.checked_sub(1)).max(of(number.checked_add(1)));
-            ((score + settings.neighbour_share * better) / (1.0 + settings.neighbour_share)).clamp(0.0, 1.0)
+        .map(|turn| {
+            let of = |n: Option<u32>| n.and_then(|n| scores.get(&(&turn.session, n))).copied().unwrap_or(0.0);
+            let given = |distance| {
+                let better = of(turn.number.checked_sub(distance)).max(of(turn.number.checked_add(distance)));
+                share_at(settings.neighbour_share, distance) * better
+            };
+            let around: f64 = (1..=REACH).map(given).sum();
+            ((turn.score + settings.openness(turn.words) * around) / whole).clamp(0.0, 1.0)
         })
         .collect()
+}
+
+/// BM25 of each turn of one session with the words around it (rule R14): a term counts with its weight in the turn or, where
+/// that is more, with a share of its weight in a turn within [`REACH`], the less the more words the turn has itself. So a
+/// question's words count for the answer behind it. The mass is that of the turn's own terms: words around it alone make
+/// no hit. `turns` holds weights (ascending by term) and words, in order and without gaps.
+#[must_use]
+pub fn bm25_in_context(settings: &RecallSettings, query: &[(u32, f32)], turns: &[(&[(u32, f32)], u32)]) -> Vec<KeywordMatch> {
+    let matched: Vec<Vec<(usize, f64)>> = turns
+        .iter()
+        .map(|(weights, _)| {
+            let weight = |term: u32| weights.binary_search_by_key(&term, |w| w.0).ok().map(|at| f64::from(weights[at].1));
+            query.iter().enumerate().filter_map(|(at, (term, idf))| Some((at, weight(*term)? * f64::from(*idf)))).collect()
+        })
+        .collect();
+    let mut best = vec![0.0_f64; query.len()];
+    let mut scores = Vec::with_capacity(turns.len());
+    for (at, (_, words)) in turns.iter().enumerate() {
+        best.fill(0.0);
+        let mut mass = 0.0;
+        for (term, weight) in &matched[at] {
+            best[*term] = *weight;
+            mass += f64::from(query[*term].1);
+        }
+        for distance in 1..=REACH {
+            let share = share_at(settings.context_share, distance) * settings.openness(*words);
+            let beside = [at.checked_sub(distance as usize), at.checked_add(distance as usize)];
+            for (term, weight) in beside.into_iter().flatten().filter_map(|n| matched.get(n)).flatten() {
+                best[*term] = best[*term].max(share * weight);
+            }
+        }
+        scores.push(KeywordMatch { score: best.iter().sum(), mass });
+    }
+    scores
+}
+
+/// Weight of a turn by what it is to the question (rule R14): one that only asks tells nothing, and of one person's
+/// affairs the person knows most. `asking` is the share of the turn that asks, `other` whether the query asks about
+/// somebody else than its speaker.
+#[must_use]
+pub fn turn_weight(settings: &RecallSettings, asking: f64, other: bool) -> f64 {
+    let asking = if asking.is_finite() { asking.clamp(0.0, 1.0) } else { 0.0 };
+    let speaker = if other { settings.other_speaker_weight } else { 1.0 };
+    (1.0 - (1.0 - settings.question_weight) * asking) * speaker
 }
 
 /// Maximal marginal relevance (rule R9): positions of `scores` (best first), each next one the best of
@@ -940,12 +1037,56 @@ mod tests {
     #[test]
     fn turns_gain_from_the_better_neighbour_of_their_session_only() {
         let s = settings();
-        let scores = with_neighbours(
-            &s,
-            &[("a", 1, 0.2), ("a", 2, 0.8), ("a", 3, 0.4), ("b", 2, 0.9), ("a", 9, 1.0), ("c", u32::MAX, 0.3)],
-        );
-        let expected = [(0.2 + 0.4) / 1.5, (0.8 + 0.2) / 1.5, (0.4 + 0.4) / 1.5, 0.6, 1.0 / 1.5, 0.2];
+        let turn = |session, number, score| TurnFacts { session, number, words: 10, score };
+        let turns = [
+            turn("a", 1, 0.2),
+            turn("a", 2, 0.8),
+            turn("a", 3, 0.4),
+            turn("b", 2, 0.9),
+            turn("a", 9, 1.0),
+            turn("c", u32::MAX, 0.3),
+        ];
+        let expected = [
+            (0.2 + 0.4 * 0.8 + 0.2 * 0.4) / 1.6,
+            (0.8 + 0.4 * 0.4) / 1.6,
+            (0.4 + 0.4 * 0.8 + 0.2 * 0.2) / 1.6,
+            0.9 / 1.6,
+            1.0 / 1.6,
+            0.3 / 1.6,
+        ];
+        let scores = with_neighbours(&s, &turns);
         assert!(scores.iter().zip(expected).all(|(a, b)| near(*a, b)), "{scores:?}");
+        let long = TurnFacts { words: 64, ..turns[2] };
+        let scores = with_neighbours(&s, &[turns[0], turns[1], long]);
+        assert!(near(scores[2], (0.4 + 0.5 * (0.4 * 0.8 + 0.2 * 0.2)) / 1.6), "a long turn speaks for itself: {scores:?}");
+    }
+
+    #[test]
+    fn r14_words_count_for_the_turns_beside_them() {
+        let s = settings();
+        let query = [(1, 2.0), (2, 4.0)];
+        let (both, first, second, none): (&[(u32, f32)], &[(u32, f32)], &[(u32, f32)], &[(u32, f32)]) =
+            (&[(1, 1.0), (2, 1.5)], &[(1, 1.0)], &[(2, 1.0), (3, 1.0)], &[]);
+        let of = |turns: &[(&[(u32, f32)], u32)]| -> Vec<f64> {
+            bm25_in_context(&s, &query, turns).into_iter().map(|hit| hit.score).collect()
+        };
+        assert_eq!(of(&[(both, 10)]), [8.0], "alone it is BM25");
+        assert_eq!(of(&[(first, 10), (second, 10)]), [2.0 + 0.5 * 4.0, 0.5 * 2.0 + 4.0]);
+        assert_eq!(of(&[(second, 10), (none, 10), (none, 10), (none, 10)]), [4.0, 2.0, 1.0, 0.0]);
+        assert_eq!(of(&[(second, 10), (none, 64)]), [4.0, 1.0], "a long turn takes less");
+        assert_eq!(of(&[(second, 10), (second, 10), (second, 10)]), [4.0; 3], "a word does not count twice");
+        assert!(of(&[]).is_empty() && bm25_in_context(&s, &[], &[(both, 1)]) == [KeywordMatch::default()]);
+        let masses = bm25_in_context(&s, &query, &[(both, 10), (first, 10), (none, 10)]).into_iter().map(|hit| hit.mass);
+        assert_eq!(masses.collect::<Vec<_>>(), [6.0, 2.0, 0.0], "the mass is the turn's own");
+    }
+
+    #[test]
+    fn r14_who_asks_and_who_is_not_asked_about_weigh_less() {
+        let s = settings();
+        assert_eq!(turn_weight(&s, 0.0, false), 1.0);
+        assert!(near(turn_weight(&s, 1.0, false), 0.8) && near(turn_weight(&s, 0.5, false), 0.9));
+        assert!(near(turn_weight(&s, 0.0, true), 0.7) && near(turn_weight(&s, 1.0, true), 0.56));
+        assert_eq!(turn_weight(&s, f64::NAN, false), 1.0);
     }
 
     #[test]

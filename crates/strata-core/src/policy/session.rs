@@ -46,8 +46,8 @@ pub struct SessionSettings {
     pub retraction_reach: u32,
     /// Fusion of the legs when turns are searched. Default `min_max` (rules R4, R14).
     pub search_fusion: Fusion,
-    /// Weight of words against vectors when turns are searched: 0..=10. Default 1.5, which is 0.4 for vectors: raw dialogue
-    /// is lexical (rule R14).
+    /// Weight of words against vectors when turns are searched: 0..=10. Default 2: raw dialogue is lexical (rule
+    /// R14).
     pub search_keyword_weight: f64,
 }
 
@@ -67,7 +67,7 @@ impl Default for SessionSettings {
             tool_sentence_tokens: 48,
             retraction_reach: 200,
             search_fusion: Fusion::MinMax,
-            search_keyword_weight: 1.5,
+            search_keyword_weight: 2.0,
         }
     }
 }

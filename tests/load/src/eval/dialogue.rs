@@ -137,6 +137,7 @@ impl Iterator for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     fn read(text: &str) -> Vec<Result<Dialogue>> {
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -163,6 +164,21 @@ mod tests {
             (dialogues[0].turns[0].values.clone(), dialogues[1].turns[0].text.as_str()),
             (vec!["hello".to_owned()], "你好")
         );
+    }
+
+    #[test]
+    fn the_set_of_paraphrases_is_as_large_as_it_says() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/paraphrase/paraphrase.jsonl");
+        let dialogues: Vec<_> = Reader::open(&path).expect("a reader").collect::<Result<_>>().expect("one dialogue");
+        let set = &dialogues[0];
+        assert_eq!((dialogues.len(), set.turns.len(), set.queries.len()), (1, 600, 200));
+        let of = |category: &str| set.queries.iter().filter(|q| q.category == category).count();
+        assert_eq!(["en", "zh", "across", "mixed"].map(of), [70, 70, 40, 20]);
+        let ids: HashSet<&str> = set.turns.iter().map(|t| t.id.as_str()).collect();
+        let texts: HashSet<&str> = set.turns.iter().map(|t| t.text.as_str()).collect();
+        let gold: HashSet<&str> = set.queries.iter().flat_map(|q| q.gold.iter().map(String::as_str)).collect();
+        assert_eq!((ids.len(), texts.len(), gold.len()), (600, 600, 200), "ids, texts and evidence differ");
+        assert!(gold.is_subset(&ids));
     }
 
     #[test]

@@ -41,12 +41,15 @@ enum Drill {
     Compress,
     /// Propose every sentence of the user.
     Propose,
+    /// Remember every turn, and ask by `Recall` instead of by searching turns.
+    Recall,
 }
 
 fn drill(set: &str) -> Drill {
     match set {
         "crosswoz" | "sgd" => Drill::Compress,
         "memorybank" | "evermemos" => Drill::Propose,
+        "paraphrase" => Drill::Recall,
         _ => Drill::Search,
     }
 }
@@ -55,6 +58,7 @@ fn drill(set: &str) -> Drill {
 pub struct Player {
     agent: Agent,
     run: String,
+    has_vectors: bool,
     played: std::cell::Cell<u64>,
 }
 
@@ -66,9 +70,9 @@ struct Stored<'a> {
 }
 
 impl Player {
-    /// Over `channel`; users are named after `run`.
-    pub fn new(channel: &RpcChannel, run: String) -> Self {
-        Self { agent: Agent::new(channel), run, played: std::cell::Cell::new(0) }
+    /// Over `channel`; users are named after `run`. `has_vectors`: the server makes them.
+    pub fn new(channel: &RpcChannel, run: String, has_vectors: bool) -> Self {
+        Self { agent: Agent::new(channel), run, has_vectors, played: std::cell::Cell::new(0) }
     }
 
     /// Plays `dialogue` as the set wants it.
@@ -85,6 +89,10 @@ impl Player {
             Drill::Search => {}
             Drill::Compress => self.compress(&user, &stored, metrics).await?,
             Drill::Propose => self.propose(&user, &stored, metrics).await?,
+            Drill::Recall => {
+                let records = self.remember(&user, &stored, metrics).await?;
+                return self.recall(&user, &records, dialogue, metrics).await;
+            }
         }
         self.ask(&user, dialogue, metrics).await
     }
@@ -115,7 +123,9 @@ impl Player {
     /// Asks every question by searching all sessions of the user.
     async fn ask(&self, user: &str, dialogue: &Dialogue, metrics: &mut SetMetrics) -> Result<()> {
         let Some(first) = dialogue.queries.first() else { return Ok(()) };
-        self.await_vectors(user, &first.text, metrics).await?;
+        if self.has_vectors {
+            self.await_vectors(user, &first.text, metrics).await?;
+        }
         for query in &dialogue.queries {
             let answer = self.search(user, &query.text).await?;
             metrics.count("searches_degraded", u64::from(answer.degraded));
@@ -198,6 +208,69 @@ impl Player {
         Ok(())
     }
 
+    /// Asks the server to remember every turn as it stands and counts what became of it. Answers which turn each record
+    /// came from.
+    async fn remember(&self, user: &str, stored: &[Stored<'_>], metrics: &mut SetMetrics) -> Result<HashMap<String, String>> {
+        let mut records = HashMap::new();
+        let mut last = None;
+        for Stored { session, seq, turn } in stored {
+            let at = longterm::TurnRef { session_id: session.clone(), seq: *seq };
+            let request = longterm::RememberRequest {
+                user_id: user.into(),
+                statement: Some(longterm::Statement {
+                    kind: longterm::Kind::Fact as i32,
+                    content: turn.text.clone(),
+                    source: longterm::Source::UserStatement as i32,
+                    source_ref: Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::Turn(at)) }),
+                    source_quote: turn.text.clone(),
+                    trigger: longterm::Trigger::UserRequest as i32,
+                    ..longterm::Statement::default()
+                }),
+                ..longterm::RememberRequest::default()
+            };
+            let remember = async || self.agent.longterm.clone().remember(request.clone()).await;
+            match patiently(remember).await {
+                Ok(answer) => {
+                    let result = answer.into_inner().result.unwrap_or_default();
+                    count_outcome(&result, metrics);
+                    if let Some(memory) = result.memory {
+                        last = Some(memory.memory_id.clone());
+                        records.insert(memory.memory_id, turn.id.clone());
+                    }
+                }
+                Err(status) => count_refusal(&status, metrics).map_err(|()| status).context("Remember")?,
+            }
+        }
+        if let (Some(last), true) = (last, self.has_vectors) {
+            self.agent.await_indexed(user, &last).await?;
+        }
+        Ok(records)
+    }
+
+    /// Asks every question by `Recall`.
+    async fn recall(
+        &self,
+        user: &str,
+        records: &HashMap<String, String>,
+        dialogue: &Dialogue,
+        metrics: &mut SetMetrics,
+    ) -> Result<()> {
+        for query in &dialogue.queries {
+            let request = longterm::RecallRequest {
+                user_id: user.into(),
+                query: query.text.clone(),
+                k: HITS,
+                ..longterm::RecallRequest::default()
+            };
+            let answer = self.agent.longterm.clone().recall(patient(request)).await.context("Recall")?.into_inner();
+            metrics.count("recalls_degraded", u64::from(answer.degraded));
+            let turn = |item: longterm::RecallItem| Some((records.get(&item.memory?.memory_id)?.clone(), item.score));
+            let found: Vec<(String, f64)> = answer.items.into_iter().filter_map(turn).collect();
+            metrics.search(&found, &query.gold, &query.category, query.abstain);
+        }
+        Ok(())
+    }
+
     /// Proposes every sentence of the user and counts what became of it.
     async fn propose(&self, user: &str, stored: &[Stored<'_>], metrics: &mut SetMetrics) -> Result<()> {
         for Stored { session, seq, turn } in stored.iter().filter(|s| s.turn.role == "user") {
@@ -221,30 +294,38 @@ impl Player {
                     }),
                     ..longterm::ProposeRequest::default()
                 };
-                match self.propose_one(request).await {
-                    Ok(result) => {
-                        let name = result.outcome().as_str_name().trim_start_matches("OUTCOME_").to_lowercase();
-                        metrics.count(format!("outcome/{name}"), 1);
-                        metrics.count("superseded", u64::from(!result.superseded.is_empty()));
-                    }
-                    Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument) => {
-                        metrics.count(format!("refused/{}", fault(&status).reason.name().to_lowercase()), 1);
-                    }
-                    Err(status) => return Err(status).context("Propose"),
+                let propose = async || self.agent.longterm.clone().propose(request.clone()).await;
+                match patiently(propose).await {
+                    Ok(answer) => count_outcome(&answer.into_inner().result.unwrap_or_default(), metrics),
+                    Err(status) => count_refusal(&status, metrics).map_err(|()| status).context("Propose")?,
                 }
             }
         }
         Ok(())
     }
+}
 
-    async fn propose_one(&self, request: longterm::ProposeRequest) -> Result<longterm::WriteResult, tonic::Status> {
-        loop {
-            match self.agent.longterm.clone().propose(request.clone()).await {
-                Ok(answer) => return Ok(answer.into_inner().result.unwrap_or_default()),
-                // The outbox is full: the embedder needs a moment.
-                Err(status) if status.code() == Code::ResourceExhausted => pause(Duration::from_millis(100)).await,
-                Err(status) => return Err(status),
-            }
+fn count_outcome(result: &longterm::WriteResult, metrics: &mut SetMetrics) {
+    let name = result.outcome().as_str_name().trim_start_matches("OUTCOME_").to_lowercase();
+    metrics.count(format!("outcome/{name}"), 1);
+    metrics.count("superseded", u64::from(!result.superseded.is_empty()));
+}
+
+/// Counts what the gate refused; anything else is no answer.
+fn count_refusal(status: &tonic::Status, metrics: &mut SetMetrics) -> Result<(), ()> {
+    if !matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument) {
+        return Err(());
+    }
+    metrics.count(format!("refused/{}", fault(status).reason.name().to_lowercase()), 1);
+    Ok(())
+}
+
+/// Writes again while the outbox is full: the embedder needs a moment.
+async fn patiently<T>(write: impl AsyncFn() -> Result<T, tonic::Status>) -> Result<T, tonic::Status> {
+    loop {
+        match write().await {
+            Err(status) if status.code() == Code::ResourceExhausted => pause(Duration::from_millis(100)).await,
+            answer => return answer,
         }
     }
 }
