@@ -56,6 +56,7 @@ impl Longterm {
             settings: Arc::new(ArcSwap::from_pointee(PolicySettings::default())),
             database: database.clone(),
             index: IndexConfig::Exact,
+            backups: None,
             embedder: Some(Arc::new(Caller::new("bench", DIMENSIONS))),
             registry: Arc::new(Registry::builtin()),
             secret: b"a secret of the bench and of nobody".to_vec(),

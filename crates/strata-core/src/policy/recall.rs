@@ -1065,7 +1065,8 @@ mod tests {
     fn r14_words_count_for_the_turns_beside_them() {
         let s = settings();
         let query = [(1, 2.0), (2, 4.0)];
-        let (both, first, second, none): (&[(u32, f32)], &[(u32, f32)], &[(u32, f32)], &[(u32, f32)]) =
+        type Terms = [(u32, f32)];
+        let (both, first, second, none): (&Terms, &Terms, &Terms, &Terms) =
             (&[(1, 1.0), (2, 1.5)], &[(1, 1.0)], &[(2, 1.0), (3, 1.0)], &[]);
         let of = |turns: &[(&[(u32, f32)], u32)]| -> Vec<f64> {
             bm25_in_context(&s, &query, turns).into_iter().map(|hit| hit.score).collect()

@@ -229,10 +229,7 @@ async fn c150_other_words_are_judged_like_any_statement() {
     let merged = update(&user, reworded(&user, &old, says("I always use gate G-9"))).await.expect("known");
     assert_eq!(merged.superseded, old);
     let (old, other) = (user.get(&old).await.expect("there"), user.get(&other).await.expect("there"));
-    assert_eq!(
-        (old.status(), old.superseded_by, other.supersedes),
-        (pb::Status::Superseded, other.memory_id, old.memory_id)
-    );
+    assert_eq!((old.status(), old.superseded_by, other.supersedes), (pb::Status::Superseded, other.memory_id, old.memory_id));
 }
 
 #[tokio::test]

@@ -258,7 +258,7 @@ async fn survive(with_qdrant: bool) {
                 tasks.spawn("writer", one)
             })
             .collect();
-        tokio::time::sleep(Duration::from_millis(20 + random.below(250))).await;
+        strata_runtime::ports::pause(Duration::from_millis(20 + random.below(250))).await;
         stop.store(true, Ordering::Release);
         cluster.kill_and_restart("all");
         let mut known = Vec::new();
