@@ -174,6 +174,7 @@ async fn c129_what_stands_beside_the_rows_is_checked_too() {
     assert_eq!(world.found(&owner).await, ids, "and the user is in memory");
     assert_eq!(world.whole(false).await, (BTreeSet::new(), 9, 9));
 
+    #[expect(clippy::disallowed_methods, reason = "rows are changed behind the service's back")]
     let hand = rusqlite::Connection::open(world.store.path()).expect("another hand");
     hand.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA busy_timeout = 5000").expect("set");
     let run = |sql: &str, id: MemoryId| hand.execute(sql, [id_bytes(id)]).expect("changed");

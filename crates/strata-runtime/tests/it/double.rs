@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::admin::v1::admin_service_server::{AdminService, AdminServiceServer};
-use strata_api::admin::v1::{GetStatusRequest, GetStatusResponse, ReindexRequest, ReindexResponse};
+use strata_api::admin::v1::{
+    BackupRequest, BackupResponse, GetStatusRequest, GetStatusResponse, ReindexRequest, ReindexResponse,
+    VerifyConsistencyRequest, VerifyConsistencyResponse,
+};
 use strata_core::{Fault, Reason};
 use strata_runtime::context::CallContext;
 use strata_runtime::signing::Claims;
@@ -86,6 +89,17 @@ impl AdminService for Double {
 
     async fn reindex(&self, _: Request<ReindexRequest>) -> Result<Response<ReindexResponse>, Status> {
         Ok(Response::new(ReindexResponse { records: 7, ..ReindexResponse::default() }))
+    }
+
+    async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<BackupResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn verify_consistency(
+        &self,
+        _: Request<VerifyConsistencyRequest>,
+    ) -> Result<Response<VerifyConsistencyResponse>, Status> {
+        Err(Status::unimplemented("not here"))
     }
 }
 

@@ -12,7 +12,10 @@ use secrecy::ExposeSecret;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::{AdminService, AdminServiceServer};
-use strata_api::admin::v1::{GetStatusRequest, GetStatusResponse, ReindexRequest, ReindexResponse};
+use strata_api::admin::v1::{
+    BackupRequest, BackupResponse, GetStatusRequest, GetStatusResponse, ReindexRequest, ReindexResponse,
+    VerifyConsistencyRequest, VerifyConsistencyResponse,
+};
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::{Reason, TenantId, UserId};
 use strata_runtime::channel::{self, EndpointConfig};
@@ -336,6 +339,17 @@ impl AdminService for Front {
     }
 
     async fn reindex(&self, _: Request<ReindexRequest>) -> Result<Response<ReindexResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<BackupResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn verify_consistency(
+        &self,
+        _: Request<VerifyConsistencyRequest>,
+    ) -> Result<Response<VerifyConsistencyResponse>, Status> {
         Err(Status::unimplemented("not here"))
     }
 }
