@@ -94,6 +94,7 @@ mod tests {
                 let expected = match (mode, method.name()) {
                     (Mode::Normal, _)
                     | (_, "ForgetMemories" | "RejectCandidate" | "ReportUsage" | "EndTask" | "EndSession" | "Reindex")
+                    | (_, "Backup" | "VerifyConsistency")
                     | (_, "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "AssembleContext") => Gate::Empty,
                     (Mode::WriteOff, "Recall" | "SearchTurns" | "AssembleContext") | (Mode::RecallOff, _) => Gate::Serve,

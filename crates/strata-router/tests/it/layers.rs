@@ -533,6 +533,8 @@ impl internal::target_service_server::TargetService for Fake {
 impl admin::admin_service_server::AdminService for Fake {
     not_here! {
         get_status(admin::GetStatusRequest) -> admin::GetStatusResponse;
+    }
+    empty! { longterm_down:
         backup(admin::BackupRequest) -> admin::BackupResponse;
         verify_consistency(admin::VerifyConsistencyRequest) -> admin::VerifyConsistencyResponse;
     }
