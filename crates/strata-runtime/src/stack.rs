@@ -49,7 +49,7 @@ pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &Stac
             .layer(Use::new(Trace))
             .layer(Use::new(deps.metrics.clone()))
             // Before any work: what we cannot hold we refuse while it is cheap.
-            .layer(Use::new(Admission::new(deps.admission)))
+            .layer(Use::new(Admission::public(deps.admission)))
             // Who, then whether: nothing below runs for a stranger.
             .layer(Use::from(authenticator))
             // The handler's time, not the time spent refusing.
@@ -69,7 +69,7 @@ pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -
             .layer(Use::new(RequestIds { ids: Arc::clone(&deps.ports.ids) }))
             .layer(Use::new(Trace))
             .layer(Use::new(deps.metrics.clone()))
-            .layer(Use::new(Admission::new(deps.admission)))
+            .layer(Use::new(Admission::internal(deps.admission)))
             // The deadline stands outside: verifying waits for the first message, and that wait must end too.
             .layer(Use::new(deps.deadline))
             // The only authorisation of a layer: the router's signature over who asks, for whom, and for what.

@@ -43,7 +43,8 @@ impl Default for AdmissionSettings {
 pub struct Admission {
     settings: AdmissionSettings,
     calls: Arc<Semaphore>,
-    reads: AdaptiveLimit,
+    /// Where reads give way.
+    reads: Option<AdaptiveLimit>,
     bytes: Arc<Semaphore>,
 }
 
@@ -58,13 +59,20 @@ fn overloaded(what: &'static str) -> Fault {
 }
 
 impl Admission {
-    /// The layer with its bounds.
+    /// For a listener of callers.
     #[must_use]
-    pub fn new(settings: AdmissionSettings) -> Self {
+    pub fn public(settings: AdmissionSettings) -> Self {
+        Self { reads: Some(AdaptiveLimit::new(settings.max_in_flight)), ..Self::internal(settings) }
+    }
+
+    /// For a listener of the router: what it asks a layer may be part of a write, which must not fail, or be stored as less
+    /// than it is, because reads are many.
+    #[must_use]
+    pub fn internal(settings: AdmissionSettings) -> Self {
         Self {
             settings,
             calls: Arc::new(Semaphore::new(settings.max_in_flight.min(Semaphore::MAX_PERMITS))),
-            reads: AdaptiveLimit::new(settings.max_in_flight),
+            reads: None,
             bytes: Arc::new(Semaphore::new(settings.max_bytes_in_flight.min(Semaphore::MAX_PERMITS))),
         }
     }
@@ -79,9 +87,10 @@ impl Middleware for Admission {
         let Ok(call) = Arc::clone(&self.calls).try_acquire_owned() else {
             return refuse(overloaded("calls"));
         };
-        let read = match authz::find(request.uri().path()).filter(|method| !method.writes()) {
-            Some(method) => match self.reads.enter() {
-                Some(place) => Some((method.path, place)),
+        let read = authz::find(request.uri().path()).filter(|method| !method.writes());
+        let read = match self.reads.as_ref().zip(read) {
+            Some((reads, method)) => match reads.enter() {
+                Some(place) => Some((reads, method.path, place)),
                 None => return refuse(overloaded("reads")),
             },
             None => None,
@@ -90,12 +99,13 @@ impl Middleware for Admission {
             Body::new(Metered { inner, total: Arc::clone(&self.bytes), held: None, seen: 0, max: self.settings.max_call_bytes })
         });
         let response = forward(next, request).await;
-        if let Some((method, place)) = &read
+        if let Some((reads, method, place)) = &read
             && !response.headers().contains_key(GRPC_STATUS)
         {
-            self.reads.served(method, place);
+            reads.served(method, place);
         }
-        response.map(|inner| Body::new(Admitted { inner, _call: call, _read: read.map(|(_, place)| place) }))
+        let place = read.map(|(_, _, place)| place);
+        response.map(|inner| Body::new(Admitted { inner, _call: call, _read: place }))
     }
 }
 

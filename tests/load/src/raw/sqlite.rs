@@ -117,8 +117,9 @@ impl Inserts {
     /// # Errors
     /// When no table grew, or the copy cannot be made.
     pub fn observed(path: &Path, before: &Counts, calls: u64, copy: &Path) -> Result<Self> {
-        let after = counts(path)?;
         reader(path)?.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
+        // Of the copy: rows that are taken away again, as those of an outbox, may be gone from the file meanwhile.
+        let after = counts(copy)?;
         let connection = open(copy, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         ensure!(mode.eq_ignore_ascii_case("wal"), "the copy has no write-ahead log");
