@@ -38,7 +38,7 @@ use strata_core::record::{Kind, Status, Tier};
 use strata_core::rule::Finding;
 use strata_core::time::{DAY, SECOND};
 use strata_core::{FactKey, Fault, MemoryId, Owner, Reason, Timestamp, limits};
-use strata_runtime::ports::Ports;
+use strata_runtime::ports::{Ports, pause};
 use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
 use strata_text::TextFeatures;
@@ -64,6 +64,8 @@ const KEYS: usize = 100;
 const USAGE_QUEUE: usize = 1_024;
 /// Recalls counted in one write.
 const USAGE_BATCH: usize = 64;
+/// Longest time that a recall waits to be counted with others.
+const USAGE_LINGER: Duration = Duration::from_millis(50);
 /// Failures of the index in a row that open the breaker.
 const BREAKER_FAILURES: u32 = 3;
 /// Longest time the breaker stays open before one call tries again, in microseconds.
@@ -218,6 +220,13 @@ impl Recall {
                 };
                 if received == 0 {
                     break;
+                }
+                if batch.iter().all(|usage| matches!(usage, Usage::Recalled(_))) && !token.is_cancelled() {
+                    // A commit waits for the disk, and the writes of callers behind it: one for many recalls.
+                    pause(USAGE_LINGER).await;
+                    while let (true, Ok(more)) = (batch.len() < USAGE_BATCH, queue.try_recv()) {
+                        batch.push(more);
+                    }
                 }
                 let (mut recalls, mut waiting) = (Vec::new(), Vec::new());
                 for usage in batch.drain(..) {

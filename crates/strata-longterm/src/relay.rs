@@ -6,6 +6,8 @@
 //!                      one snapshot    outside any transaction     one write       it waits          one write
 //! ```
 //!
+//! - Rows are taken off a moment after they are delivered, many at once: every commit waits for the disk, and the writes of
+//!   callers would wait behind it.
 //! - Embedding and the index are never waited for inside a transaction (case C134).
 //! - Every step may be repeated: after a crash the same rows are read again. Nothing is taken off before the index has it.
 //! - When the index or the embedder is down the rows wait, and the waits grow. Until then recall reads them from the outbox
@@ -26,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strata_core::{Fault, MemoryId, Timestamp};
-use strata_runtime::ports::{Ports, pause};
+use strata_runtime::ports::{Ports, Stopwatch, pause};
 use strata_runtime::retry::Backoff;
 use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
@@ -35,6 +37,8 @@ use tokio::sync::Notify;
 
 /// Rows of the outbox in one round: one commit and one call of the index for all.
 pub const BATCH_ROWS: usize = 256;
+/// Longest time that delivered rows stay in the outbox: short for whoever looks at it, long against a commit.
+const LINGER: Duration = Duration::from_millis(50);
 /// Texts in one call of the embedder.
 const EMBED_TEXTS: usize = 32;
 /// Records of a reindex between two looks at the outbox: new writes do not wait for old ones.
@@ -119,6 +123,16 @@ struct Shared {
     dense: AtomicBool,
     complete: AtomicBool,
     walk: Mutex<Walk>,
+    delivered: Mutex<Option<Delivered>>,
+}
+
+/// Rows of the outbox that the index has and that are still to be taken off.
+struct Delivered {
+    since: Stopwatch,
+    last_seq: i64,
+    rows: usize,
+    /// Records that are in the index with their vector.
+    with_vector: Vec<MemoryId>,
 }
 
 /// What is known of a reindex, beside its cursor.
@@ -177,6 +191,7 @@ impl Relay {
             dense: AtomicBool::new(false),
             complete: AtomicBool::new(false),
             walk: Mutex::default(),
+            delivered: Mutex::default(),
         };
         let relay = Self { shared: Arc::new(shared) };
         let first = current.clone();
@@ -291,9 +306,14 @@ impl Relay {
                 if ending {
                     break;
                 }
+                let lingers = relay.shared.delivered.lock().is_some();
                 let until = async {
                     match delay {
                         Some(delay) => pause(delay).await,
+                        None if lingers => {
+                            // Either is a reason for the next round.
+                            let _ = tokio::time::timeout(LINGER, relay.shared.wake.notified()).await;
+                        }
                         None => relay.shared.wake.notified().await,
                     }
                 };
@@ -383,25 +403,41 @@ impl Relay {
             shared.prepared.store(true, Ordering::Release);
         }
         let model = shared.index.space().map(|space| space.model.clone());
-        let of_batch = model.clone();
-        let batch = shared.database.read(move |db| search::outbox_batch(db, BATCH_ROWS, of_batch.as_deref())).await?;
+        let (of_batch, after) = (model.clone(), shared.delivered.lock().as_ref().map_or(0, |delivered| delivered.last_seq));
+        let batch = shared.database.read(move |db| search::outbox_batch(db, after, BATCH_ROWS, of_batch.as_deref())).await?;
         let worked = batch.rows > 0;
         if worked {
-            let delivered = self.deliver(batch.changes).await?;
-            let (model, last) = (model.clone().unwrap_or_default(), batch.last_seq);
-            shared
-                .database
-                .write(move |db| {
-                    search::mark_embedded(db, &model, &delivered)?;
-                    search::acknowledge(db, last)
-                })
-                .await?;
+            let with_vector = self.deliver(batch.changes).await?;
+            let mut held = shared.delivered.lock();
+            let held = held.get_or_insert_with(|| Delivered {
+                since: Stopwatch::start(),
+                last_seq: 0,
+                rows: 0,
+                with_vector: Vec::new(),
+            });
+            (held.last_seq, held.rows) = (batch.last_seq, held.rows + batch.rows);
+            held.with_vector.extend(with_vector);
         }
+        self.take_off(!walk).await?;
         let walked = walk && self.walk(model).await?;
         let mut state = shared.state.lock();
         (state.index_down, state.embedder_down) = (false, false);
         state.problem.clear();
         Ok(worked || walked)
+    }
+
+    /// Takes delivered rows off the outbox once they are many or have waited, or `now`.
+    async fn take_off(&self, now: bool) -> Result<(), SqliteError> {
+        let shared = &self.shared;
+        let due = |held: &mut Delivered| now || held.rows >= BATCH_ROWS || held.since.elapsed() >= LINGER;
+        let Some(Delivered { last_seq, with_vector, .. }) = shared.delivered.lock().take_if(due) else { return Ok(()) };
+        let model = self.model();
+        let taken = shared.database.write(move |db| {
+            search::mark_embedded(db, &model, &with_vector)?;
+            search::acknowledge(db, last_seq)
+        });
+        // Lost, they are delivered once more, which changes nothing.
+        taken.await
     }
 
     /// Makes the index ready, and begins to fill what is not as it was left.

@@ -540,16 +540,17 @@ pub struct Batch {
     pub rows: usize,
 }
 
-/// Reads the oldest `limit` rows of the outbox with what they are about.
+/// Reads the oldest `limit` rows of the outbox after row `after` with what they are about.
 ///
 /// # Errors
 /// [`SqliteError`].
-pub fn outbox_batch(connection: &Connection, limit: usize, model: Option<&str>) -> Result<Batch, SqliteError> {
+pub fn outbox_batch(connection: &Connection, after: i64, limit: usize, model: Option<&str>) -> Result<Batch, SqliteError> {
     let mut statement = connection.prepare_cached(
         "SELECT x.seq, x.memory_id, x.op, u.tenant, u.user, o.agent FROM outbox x \
-         LEFT JOIN owners o ON o.owner_id = x.owner_id LEFT JOIN users u ON u.user_id = o.user_id ORDER BY x.seq LIMIT ?1",
+         LEFT JOIN owners o ON o.owner_id = x.owner_id LEFT JOIN users u ON u.user_id = o.user_id \
+         WHERE x.seq > ?1 ORDER BY x.seq LIMIT ?2",
     )?;
-    let mut rows = statement.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut rows = statement.query([after, i64::try_from(limit).unwrap_or(i64::MAX)])?;
     let mut batch = Batch::default();
     let mut last: BTreeMap<MemoryId, (i64, bool, Option<Owner>)> = BTreeMap::new();
     while let Some(row) = rows.next()? {

@@ -17,13 +17,12 @@ use qdrant_client::{
 };
 use std::{collections::BTreeSet, time::Duration};
 use strata_api::longterm::v1::RecallRequest;
+use strata_core::policy::recall::RecallSettings;
 
 /// Five seconds in blocks of some 50 ms.
 const PLAN: Plan = Plan { warm_up: 100, block: 20, time: Duration::from_secs(5), rest: Duration::ZERO };
 /// Records of the user.
 const RECORDS: u64 = 1_000;
-/// Hits of each leg: three times the five that are asked for.
-const HITS: u64 = 15;
 
 /// `recall_qdrant`.
 pub async fn recall(site: &Site) -> Result<Measured> {
@@ -53,9 +52,16 @@ pub async fn recall(site: &Site) -> Result<Measured> {
     server.stop();
     let note = format!(
         "Recall by the public RPC, all in one over TCP, {RECORDS} records of one user on Qdrant, k 5, the query's vector cached; raw: one batch of a dense and \
-         a sparse query with the owner's filter, {HITS} hits each"
+         a sparse query with the owner's filter, {} hits each",
+        hits()
     );
     Measured::paired(&both, note)
+}
+
+/// Hits of each leg, as many as a recall asks for (rule R3).
+fn hits() -> u64 {
+    let settings = RecallSettings::default();
+    settings.leg_limit(settings.k).into()
 }
 
 async fn collections(client: &Qdrant) -> Result<BTreeSet<String>> {
@@ -75,7 +81,7 @@ async fn legs(client: &Qdrant, collection: &str) -> Result<Vec<QueryPoints>> {
             .query(Query::new_nearest(vector))
             .using(name.to_owned())
             .filter(Filter::must([Condition::matches("owner", owner.clone())]))
-            .limit(HITS)
+            .limit(hits())
             .with_payload(true)
             .build()
     };
