@@ -4,7 +4,10 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use prost::Message as _;
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, MethodDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, EnumDescriptor, Kind, MessageDescriptor, MethodDescriptor,
+    SerializeOptions,
+};
 use serde_json::Value;
 use std::time::Duration;
 use strata_core::{Fault, limits};
@@ -174,10 +177,46 @@ pub fn refused(error: &anyhow::Error) -> Option<&Fault> {
     error.downcast_ref::<Fault>()
 }
 
-fn message(method: &MethodDescriptor, request: Value) -> Result<DynamicMessage> {
+fn message(method: &MethodDescriptor, mut request: Value) -> Result<DynamicMessage> {
+    full_names(&method.input(), &mut request, "")?;
     let options = DeserializeOptions::new().deny_unknown_fields(true);
     DynamicMessage::deserialize_with_options(method.input(), request, &options)
         .with_context(|| format!("the request is no {}", method.input().full_name()))
+}
+
+/// Lets a value of an enum be written without its prefix, in any case: `USER` for `ROLE_USER`. A word that is no value is
+/// an error that names the field and the values.
+fn full_names(descriptor: &MessageDescriptor, value: &mut Value, within: &str) -> Result<()> {
+    let Value::Object(fields) = value else { return Ok(()) };
+    for (name, value) in fields {
+        let known = descriptor.get_field_by_name(name).or_else(|| descriptor.get_field_by_json_name(name));
+        let Some(kind) = known.filter(|field| !field.is_map()).map(|field| field.kind()) else { continue };
+        let at = format!("{within}{name}");
+        let each =
+            if value.is_array() { value.as_array_mut().map_or(&mut [][..], |all| all) } else { std::slice::from_mut(value) };
+        for value in each {
+            if let Kind::Message(inner) = &kind {
+                full_names(inner, value, &format!("{at}."))?;
+            } else if let (Kind::Enum(kind), Value::String(word)) = (&kind, value) {
+                *word = full_name(kind, word).map_err(|values| anyhow!("{at}: {word:?} is none of {values}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The full name of a value, or the values there are.
+fn full_name(kind: &EnumDescriptor, word: &str) -> Result<String, String> {
+    let wanted = word.to_ascii_uppercase();
+    // By convention the zero value is PREFIX_UNSPECIFIED.
+    let zero = kind.default_value();
+    let prefix = zero.name().strip_suffix("UNSPECIFIED").unwrap_or_default();
+    let full = |name: &str| name == wanted || name.strip_prefix(prefix) == Some(wanted.as_str());
+    let found = kind.values().find(|value| full(value.name()));
+    found.map(|value| value.name().to_owned()).ok_or_else(|| {
+        let names: Vec<String> = kind.values().skip(1).map(|v| v.name().trim_start_matches(prefix).to_owned()).collect();
+        names.join(", ")
+    })
 }
 
 /// Encoded messages in, encoded messages out: the messages themselves are dynamic.
@@ -213,5 +252,41 @@ impl Decoder for Bytes {
     fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
         use bytes::Buf as _;
         Ok(Some(src.copy_to_bytes(src.remaining()).to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn method(name: &str) -> MethodDescriptor {
+        let pool = DescriptorPool::decode(strata_api::FILE_DESCRIPTOR_SET).expect("the descriptor set");
+        pool.services().flat_map(|service| service.methods().collect::<Vec<_>>()).find(|m| m.name() == name).expect("a method")
+    }
+
+    #[test]
+    fn values_of_enums_may_be_written_short() {
+        let turns = json!({"turns": [{"role": "user", "text": "hi"}, {"role": "ROLE_TOOL"}]});
+        let appended = message(&method("AppendTurns"), turns).expect("understood");
+        let role = |at: usize| {
+            let turns = appended.get_field_by_name("turns").expect("turns").into_owned();
+            turns.as_list().expect("a list")[at]
+                .as_message()
+                .expect("a turn")
+                .get_field_by_name("role")
+                .expect("a role")
+                .into_owned()
+        };
+        assert_eq!((role(0).as_enum_number(), role(1).as_enum_number()), (Some(1), Some(4)));
+        let filter = json!({"filter": {"kinds": ["fact", "KIND_EVENT"]}});
+        assert!(message(&method("Recall"), filter).is_ok());
+    }
+
+    #[test]
+    fn a_word_that_is_no_value_names_the_field_and_the_values() {
+        let wrong = json!({"statement": {"kind": "FACTS"}});
+        let error = message(&method("Remember"), wrong).expect_err("no kind").to_string();
+        assert!(error.starts_with("statement.kind: \"FACTS\" is none of FACT, PREFERENCE"), "{error}");
     }
 }
