@@ -1,8 +1,12 @@
 //! The long-term role as a whole: its services on the local channel over a real SQLite file.
 
+mod concurrency;
 mod gate;
+mod isolation;
+mod model;
 mod moves;
 mod reads;
+mod schema;
 mod sync;
 mod target;
 mod transfer;

@@ -22,7 +22,7 @@ use strata_core::{Fault, TenantId, Timestamp, UserId};
 use strata_longterm::{IndexConfig, LongtermDeps, LongtermRole, MIGRATIONS};
 use strata_runtime::channel::{self, RpcChannel};
 use strata_runtime::signing::WriteGrant;
-use strata_runtime::sqlite::{Database, Location, SqliteSettings};
+use strata_runtime::sqlite::{Database, Location, SqliteSettings, Synchronous};
 use strata_runtime::{Claims, Ports};
 use strata_testkit::{ManualClock, SeqIds};
 use tower::util::MapRequest;
@@ -50,10 +50,25 @@ impl World {
     }
 
     pub async fn with_embedder(seed: u64, embedder: Option<Arc<dyn strata_text::embed::Embedder>>) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        Self::within(tempfile::tempdir().expect("a directory"), seed, embedder, SqliteSettings::default()).await
+    }
+
+    /// For thousands of writes: a power cut is not what is tested.
+    pub async fn unsynced(seed: u64) -> Self {
+        let settings = SqliteSettings { synchronous: Synchronous::Normal, ..SqliteSettings::default() };
+        Self::within(tempfile::tempdir().expect("a directory"), seed, None, settings).await
+    }
+
+    /// Over the database that is in the directory, if there is one.
+    pub async fn within(
+        directory: tempfile::TempDir,
+        seed: u64,
+        embedder: Option<Arc<dyn strata_text::embed::Embedder>>,
+        sqlite: SqliteSettings,
+    ) -> Self {
         let clock = ManualClock::at(START);
         let location = Location::File(directory.path().join("longterm.db"));
-        let database = Database::open(&location, MIGRATIONS, SqliteSettings::default()).expect("opens");
+        let database = Database::open(&location, MIGRATIONS, sqlite).expect("opens");
         let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
         let deps = LongtermDeps {
             ports: Ports { clock: clock.port(), ids: SeqIds::seeded(seed).port() },

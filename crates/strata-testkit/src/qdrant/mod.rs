@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 
 /// Version that the double reports: the one whose services it serves.
@@ -57,6 +58,7 @@ pub struct WireDouble {
     port: Arc<HeldPort>,
     shared: Arc<Shared>,
     serving: Mutex<Option<ServerThread>>,
+    tls: Option<Identity>,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +96,21 @@ impl WireDouble {
     /// When the machine has no free port.
     #[must_use]
     pub fn start() -> Self {
-        let double = Self { port: Arc::new(HeldPort::new()), shared: Arc::new(Shared::default()), serving: Mutex::new(None) };
+        Self::with_tls(None)
+    }
+
+    /// Starts one that speaks TLS, with a certificate for 127.0.0.1 and its key in PEM.
+    ///
+    /// # Panics
+    /// When the machine has no free port.
+    #[must_use]
+    pub fn start_tls(certificate: &str, key: &str) -> Self {
+        Self::with_tls(Some(Identity::from_pem(certificate, key)))
+    }
+
+    fn with_tls(tls: Option<Identity>) -> Self {
+        let (port, shared) = (Arc::new(HeldPort::new()), Arc::new(Shared::default()));
+        let double = Self { port, shared, serving: Mutex::new(None), tls };
         double.resume();
         double
     }
@@ -108,7 +124,7 @@ impl WireDouble {
     /// Address for `Qdrant::from_url`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr())
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addr())
     }
 
     /// Goes down: connections break, new ones are refused. The data stays.
@@ -126,12 +142,17 @@ impl WireDouble {
             return;
         }
         let (shared, port) = (Arc::clone(&self.shared), Arc::clone(&self.port));
+        let tls = self.tls.clone();
         let (listening, listens) = std::sync::mpsc::channel();
         *serving = Some(ServerThread::start("qdrant-double", move || async move {
             let incoming = TcpIncoming::from(port.listen()).with_nodelay(Some(true));
             listening.send(()).expect("the starter waits");
             // The client's own default is unlimited both ways.
-            let served = tonic::transport::Server::builder()
+            let mut server = tonic::transport::Server::builder();
+            if let Some(identity) = tls {
+                server = server.tls_config(ServerTlsConfig::new().identity(identity)).expect("a certificate and its key");
+            }
+            let served = server
                 .add_service(PointsServer::from_arc(Arc::clone(&shared)).max_decoding_message_size(usize::MAX))
                 .add_service(CollectionsServer::from_arc(Arc::clone(&shared)))
                 .add_service(QdrantServer::from_arc(shared))

@@ -101,6 +101,34 @@ fn a_backup_comes_back_and_the_server_with_the_vectors_follows() {
 }
 
 #[test]
+fn a_vector_server_with_a_key_is_reached_over_tls_only_with_its_authority() {
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("../strata-runtime/tests/it/tls");
+    let read = |name: &str| std::fs::read_to_string(tls.join(name)).expect("a file");
+    for trusted in [true, false] {
+        let double = strata_testkit::WireDouble::start_tls(&read("server.pem"), &read("server.key"));
+        double.require_key(Some("s3cret"));
+        let authority = if trusted { tls.join("ca.pem") } else { PathBuf::from("/dev/null") };
+        let env = [("SSL_CERT_FILE", authority.display().to_string()), ("STRATA_QDRANT__API_KEY", "s3cret".to_owned())];
+        let cluster = Cluster::quick_on(Some(double), &env);
+        remember(&cluster, 1);
+        let state = || {
+            let status = cluster.call("GetStatus", &json!({})).expect("a status");
+            let text = |name: &str| status["settings"][name].as_str().unwrap_or_default().to_owned();
+            (text("longterm.index.state"), text("longterm.index.pending"))
+        };
+        let expected = |(state, pending): &(String, String)| match trusted {
+            true => state == "complete" && pending == "0",
+            false => state.starts_with("down:") && pending == "1",
+        };
+        let seen = strata_testkit::poll::blocking(Duration::from_secs(30), || expected(&state()).then_some(()));
+        assert!(seen.is_some(), "trusted: {trusted}, {:?}", state());
+        let points: usize =
+            cluster.qdrant.as_ref().map_or(0, |double| double.collections().iter().map(|name| double.points(name)).sum());
+        assert_eq!(points, usize::from(trusted));
+    }
+}
+
+#[test]
 fn a_damaged_database_is_not_served_and_the_backup_brings_it_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut cluster = Cluster::quick(false, &[("STRATA_STORAGE__BACKUP_DIR", folder.path().display().to_string())]);

@@ -16,6 +16,7 @@ fn every_command_explains_itself() {
         &["replay", "--help"],
         &["ctl", "--help"],
         &["ctl", "recall", "--help"],
+        &["restore", "--help"],
         &["config", "--help"],
     ] {
         let output = strata(command);
@@ -39,6 +40,9 @@ fn a_bad_setting_is_named_with_its_source() {
         ("[server]\nlisten = \"nowhere\"", "server.listen"),
         ("[server]\nport = 1", "server.port"),
         ("[server]\ngrace_seconds = 0", "server.grace_seconds"),
+        ("[storage]\nmax_mb = 0", "storage.max_mb"),
+        ("[qdrant]\nprefix = \"a-b/c\"", "qdrant.prefix"),
+        ("[qdrant]\nreplicas = 0", "qdrant.replicas"),
         ("[policy.recall]\nfloor = -1.0", "policy.recall.floor"),
         ("[policy.context]\nmemory = 50", "policy.context"),
         ("roles = [\"router\"]", "signing_keys"),

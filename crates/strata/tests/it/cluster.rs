@@ -68,7 +68,12 @@ impl Cluster {
 
     /// All roles in one process that takes the callers' vectors, so that it starts at once; with `env` beside.
     pub fn quick(with_qdrant: bool, env: &[(&'static str, String)]) -> Self {
-        let mut cluster = Self::new(None, with_qdrant.then(WireDouble::start), &["all"]);
+        Self::quick_on(with_qdrant.then(WireDouble::start), env)
+    }
+
+    /// The same, with this double for the vectors.
+    pub fn quick_on(qdrant: Option<WireDouble>, env: &[(&'static str, String)]) -> Self {
+        let mut cluster = Self::new(None, qdrant, &["all"]);
         let vectors = [
             ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
             ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
