@@ -43,6 +43,7 @@ use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
 use strata_text::TextFeatures;
 use strata_text::embed::{Embedder, EmbedderIdentity, Purpose, normalise};
+use strata_text::rerank::Reranker;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -86,6 +87,8 @@ pub struct RecallParts {
     pub index: Arc<dyn Index>,
     /// Makes vectors.
     pub embedder: Option<Arc<dyn Embedder>>,
+    /// Takes the second look of `rerank = "remote"` (rule R9).
+    pub reranker: Option<Arc<dyn Reranker>>,
     /// Knows whether dense search may be used.
     pub relay: Relay,
 }
@@ -283,9 +286,44 @@ impl Recall {
         let space = self.parts.index.space().map(|space| space.model.clone());
         let min_similarity = self.parts.embedder.as_ref().map_or(1.0, |e| f64::from(e.identity().min_similarity));
         let decision = Decision { asked: asked.clone(), settings, prepared, legs, query, space, min_similarity, searches };
-        let (items, findings) = self.parts.database.read(move |db| decision.decide(db)).await?;
+        let (items, findings) = if decision.settings.rerank == Rerank::Remote && asked.query.is_some() {
+            self.decide_reranked(decision).await?
+        } else {
+            self.parts.database.read(move |db| decision.decide(db)).await?
+        };
         found.findings.extend(findings);
         Ok(self.answer(&asked, items, found, Some(user_id)))
+    }
+
+    /// Decides with a second look by the remote reranker at the best that was found (rule R9): between two snapshots, so that
+    /// no connection is held while it thinks. Without its answer the order stays, and a finding says so.
+    async fn decide_reranked(&self, decision: Decision) -> Result<(Vec<pb::RecallItem>, Vec<Finding>), Fault> {
+        let (decision, mut items, mut findings, texts) = self.parts.database.read(move |db| decision.candidates(db)).await?;
+        let query = decision.asked.query.as_deref().unwrap_or_default();
+        let contents: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+        let scores = match &self.parts.reranker {
+            Some(reranker) => reranker.score(query, &contents).await.map_err(|error| error.to_string()),
+            None => Err("none is configured".to_owned()),
+        };
+        match scores {
+            Ok(scores) => {
+                // What was looked at changes places among itself; keys before it and what follows it stay.
+                let looked_at: Vec<usize> = texts.iter().map(|(at, _)| *at).collect();
+                let better: Vec<Item> =
+                    policy::reranked(&scores).into_iter().filter_map(|at| items.get(*looked_at.get(at)?).cloned()).collect();
+                for (place, item) in looked_at.into_iter().zip(better) {
+                    items[place] = item;
+                }
+                if decision.asked.explain {
+                    findings.push(Finding::new("R9", "REMOTE", format!("{} candidates in the reranker's order", scores.len())));
+                }
+            }
+            Err(why) => {
+                tracing::warn!(%why, "recall was not reranked");
+                findings.push(Finding::new("R9", "NOT_RERANKED", format!("the reranker gave no order ({why}): by score")));
+            }
+        }
+        self.parts.database.read(move |db| decision.finish_later(db, items, findings)).await
     }
 
     /// Reads the request; what cannot be understood is an error, never no filter (case C072).
@@ -556,11 +594,57 @@ struct Decision {
 impl Decision {
     fn decide(mut self, db: &Connection) -> Result<(Vec<pb::RecallItem>, Vec<Finding>), Fault> {
         let mut findings = Vec::new();
+        let items = self.relevant(db, &mut findings)?;
+        self.finish(db, items, findings)
+    }
+
+    /// What is relevant, and the contents of what a reranker looks at, with their places.
+    #[expect(clippy::type_complexity, reason = "one caller")]
+    fn candidates(mut self, db: &Connection) -> Result<(Self, Vec<Item>, Vec<Finding>, Vec<(usize, String)>), Fault> {
+        let mut findings = Vec::new();
+        let items = self.relevant(db, &mut findings)?;
+        let most = self.settings.rerank_candidates.max(self.asked.k.size) as usize;
+        let mut texts = Vec::new();
+        for (at, item) in items.iter().enumerate().filter(|(_, item)| !item.paths.contains("key")).take(most) {
+            texts.extend(search::content(db, item.candidate.row.memory_id)?.map(|text| (at, text)));
+        }
+        Ok((self, items, findings, texts))
+    }
+
+    /// As [`Self::finish`], in a later snapshot than the items: what changed since is not shown.
+    fn finish_later(
+        self,
+        db: &Connection,
+        items: Vec<Item>,
+        findings: Vec<Finding>,
+    ) -> Result<(Vec<pb::RecallItem>, Vec<Finding>), Fault> {
+        let mut still = Vec::with_capacity(items.len());
+        for item in items {
+            let row = &item.candidate.row;
+            let now = search::candidate(db, &self.prepared.owner_ids, row.memory_id, &self.asked.filter)?;
+            if now.is_some_and(|now| now.row.version == row.version) {
+                still.push(item);
+            }
+        }
+        self.finish(db, still, findings)
+    }
+
+    /// By key, then by relevance, one value of a slot.
+    fn relevant(&mut self, db: &Connection, findings: &mut Vec<Finding>) -> Result<Vec<Item>, Fault> {
         let keyed = std::mem::take(&mut self.prepared.keyed);
         let mut items: Vec<Item> = keyed.into_iter().map(|candidate| self.item_of_key(candidate)).collect();
         items.sort_by(|a, b| self.order(a, b));
         items.extend(self.searched(db)?);
-        let items = self.one_of_each_slot(db, items, &mut findings)?;
+        self.one_of_each_slot(db, items, findings)
+    }
+
+    /// The answer: merged, filled up, in the order that is shown.
+    fn finish(
+        &self,
+        db: &Connection,
+        items: Vec<Item>,
+        mut findings: Vec<Finding>,
+    ) -> Result<(Vec<pb::RecallItem>, Vec<Finding>), Fault> {
         let mut items = self.merged(db, items)?;
         if self.searches && items.len() < self.asked.k.size as usize {
             self.add_recent(db, &mut items)?;
@@ -695,7 +779,8 @@ impl Decision {
     /// One value per slot (rules K8, K10, P2): of what is in force the agent's before the user's, TEMPORARY before STABLE,
     /// and it says so. The value in force takes the place of one that was found and is not. Stops when enough are there.
     fn one_of_each_slot(&self, db: &Connection, items: Vec<Item>, findings: &mut Vec<Finding>) -> Result<Vec<Item>, Fault> {
-        let enough = self.asked.k.size as usize + MERGE_SLACK;
+        let looked_at = if self.settings.rerank == Rerank::Remote { self.settings.rerank_candidates } else { 0 };
+        let enough = self.asked.k.size.max(looked_at) as usize + MERGE_SLACK;
         let mut out: Vec<Item> = Vec::new();
         let mut places: HashMap<MemoryId, usize> = HashMap::new();
         for mut item in items {

@@ -27,6 +27,7 @@ use strata_core::policy::settings::PolicySettings;
 use strata_runtime::sqlite::Database;
 use strata_runtime::{Ports, TaskGroup};
 use strata_text::embed::Embedder;
+use strata_text::rerank::Reranker;
 use strata_text::slots::SlotMatcher;
 use tonic::service::Routes;
 
@@ -54,6 +55,8 @@ pub struct LongtermDeps {
     pub backups: Option<PathBuf>,
     /// Makes vectors; without one recall goes by keys and words.
     pub embedder: Option<Arc<dyn Embedder>>,
+    /// Takes the second look of `rerank = "remote"` (rule R9).
+    pub reranker: Option<Arc<dyn Reranker>>,
     /// Known keys.
     pub registry: Arc<Registry>,
     /// Secret of the deployment: page tokens, consent challenges and erasure digests are derived from it.
@@ -109,6 +112,7 @@ impl LongtermRole {
             registry: Arc::clone(&deps.registry),
             index,
             embedder: deps.embedder.clone(),
+            reranker: deps.reranker,
             relay: relay.clone(),
         });
         recall.spawn(&tasks);

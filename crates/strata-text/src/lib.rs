@@ -5,7 +5,8 @@
 //! * [`fn@features`]: everything the gate has to know about a text (rules G3 to G12, S3, S5);
 //! * [`tokens`], [`sentences`]: budgets and cuts (rules C4, S11; cases C080, C084);
 //! * [`slots`]: from a sentence to a registered key (rule K0);
-//! * [`embed`]: from a text to a vector.
+//! * [`embed`]: from a text to a vector;
+//! * [`rerank`]: a second look at what was found (rule R9).
 //!
 //! Text is scanned on a cleaned copy ([`clean::Cleaned`]) so that invisible and look-alike characters hide nothing
 //! (case C081); every span that leaves the crate is a byte range of the original.
@@ -16,8 +17,10 @@ pub mod certainty;
 pub mod clean;
 pub mod cues;
 pub mod embed;
+mod http;
 pub mod numerals;
 pub mod pii;
+pub mod rerank;
 pub mod script;
 pub mod sentence;
 pub mod slots;

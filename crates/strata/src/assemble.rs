@@ -31,6 +31,7 @@ use strata_runtime::{
 };
 use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
 use strata_text::embed::{Builtin, Cached, Caller, Embedder, OpenAi, OpenAiConfig};
+use strata_text::rerank::{HttpReranker, HttpRerankerConfig, Reranker};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::service::Routes;
@@ -164,6 +165,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             index,
             backups: config.storage.backup_dir.clone(),
             embedder: embedder.clone(),
+            reranker: reranker(&config)?,
             registry: Arc::clone(&registry),
             secret: secret.clone(),
         };
@@ -411,6 +413,19 @@ async fn embedder(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Arc<d
             Ok(Some(Arc::new(Cached::new(remote))))
         }
     }
+}
+
+/// The remote reranker, when there is one to ask.
+fn reranker(config: &Config) -> Result<Option<Arc<dyn Reranker>>> {
+    let settings = &config.reranker;
+    let Some(url) = &settings.url else { return Ok(None) };
+    let remote = HttpReranker::new(HttpRerankerConfig {
+        api_key: settings.api_key.clone(),
+        model: settings.model.clone(),
+        timeout: Duration::from_millis(settings.timeout_ms),
+        ..HttpRerankerConfig::new(url)
+    })?;
+    Ok(Some(Arc::new(remote)))
 }
 
 fn about(config: &Config, embedder: Option<&dyn Embedder>) -> About {

@@ -10,6 +10,7 @@ use strata_core::{
     Fault, TenantId, UserId,
     policy::{
         authz::{Layer, Principal, Role},
+        recall::Rerank,
         settings::PolicySettings,
     },
 };
@@ -46,6 +47,8 @@ pub struct Config {
     pub qdrant: QdrantConfig,
     /// What makes vectors.
     pub embedder: EmbedderConfig,
+    /// What takes a second look at recalls when `policy.recall.rerank` is `remote`.
+    pub reranker: RerankerConfig,
     /// SQLite.
     pub storage: StorageConfig,
     /// Logs, traces, metrics.
@@ -180,6 +183,27 @@ pub struct EmbedderConfig {
     pub dimensions: Option<usize>,
 }
 
+/// Remote reranker: any server of `POST {url}/rerank`, such as TEI, vLLM, Jina or Cohere.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RerankerConfig {
+    /// Base URL, without `/rerank`.
+    pub url: Option<String>,
+    /// Key of that server.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<SecretString>,
+    /// Model of that server; absent for a server of one model (TEI).
+    pub model: Option<String>,
+    /// Milliseconds a recall waits for it: 10 to 10,000. Then the order stays.
+    pub timeout_ms: u64,
+}
+
+impl Default for RerankerConfig {
+    fn default() -> Self {
+        Self { url: None, api_key: None, model: None, timeout_ms: 1_000 }
+    }
+}
+
 /// SQLite.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -246,6 +270,7 @@ impl Default for Config {
             redis: RedisConfig::default(),
             qdrant: QdrantConfig::default(),
             embedder: EmbedderConfig::default(),
+            reranker: RerankerConfig::default(),
             storage: StorageConfig::default(),
             telemetry: TelemetryConfig::default(),
             registry_file: None,
@@ -434,6 +459,12 @@ impl Config {
         }
         if self.embedder.kind == EmbedderKind::Caller && (self.embedder.model.is_none() || self.embedder.dimensions.is_none()) {
             return Err(Fault::field("embedder.model", "model and dimensions are required for the kind caller"));
+        }
+        if self.runs(Layer::Longterm) && self.policy.recall.rerank == Rerank::Remote && self.reranker.url.is_none() {
+            return Err(Fault::field("reranker.url", "is required: policy.recall.rerank is \"remote\""));
+        }
+        if !(10..=10_000).contains(&self.reranker.timeout_ms) {
+            return Err(Fault::field("reranker.timeout_ms", "must lie between 10 and 10000"));
         }
         let keys = self.api_keys()?;
         if self.runs(Layer::Router) {

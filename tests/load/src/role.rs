@@ -58,6 +58,7 @@ impl Longterm {
             index: IndexConfig::Exact,
             backups: None,
             embedder: Some(Arc::new(Caller::new("bench", DIMENSIONS))),
+            reranker: None,
             registry: Arc::new(Registry::builtin()),
             secret: b"a secret of the bench and of nobody".to_vec(),
         })

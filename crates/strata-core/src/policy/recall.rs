@@ -33,6 +33,8 @@ pub enum Rerank {
     None,
     /// Maximal marginal relevance: what repeats a better item moves down.
     Mmr,
+    /// A cross-encoder behind HTTP orders the best candidates; when it does not answer the order stays.
+    Remote,
 }
 
 /// Settings of recall: `[policy.recall]`. Every field has the documented default.
@@ -76,6 +78,8 @@ pub struct RecallSettings {
     pub near_duplicate_cosine: f64,
     /// What happens after scoring. Default `none` (rule R9).
     pub rerank: Rerank,
+    /// Candidates that the remote reranker orders: 1..=100, never fewer than `k`. Default 30 (rule R9).
+    pub rerank_candidates: u32,
     /// Share of relevance against novelty in `mmr`: 0..=1. Default 0.7 (rule R9).
     pub mmr_relevance: f64,
     /// Citations within the window that make a record recently frequent. Default 3 (rule R10).
@@ -119,6 +123,7 @@ impl Default for RecallSettings {
             leg_minimum: 50,
             near_duplicate_cosine: 0.95,
             rerank: Rerank::None,
+            rerank_candidates: 30,
             mmr_relevance: 0.7,
             recent_citations: 3,
             recent_days: 14,
@@ -160,6 +165,7 @@ impl RecallSettings {
         within("leg_factor", f64::from(self.leg_factor), 1.0, 10.0)?;
         within("leg_minimum", f64::from(self.leg_minimum), 1.0, 300.0)?;
         within("near_duplicate_cosine", self.near_duplicate_cosine, 0.5, 1.0)?;
+        within("rerank_candidates", f64::from(self.rerank_candidates), 1.0, f64::from(limits::RECALL_K_MAX))?;
         within("mmr_relevance", self.mmr_relevance, 0.0, 1.0)?;
         within("recent_days", f64::from(self.recent_days), 1.0, 365.0)?;
         within("recent_citations", f64::from(self.recent_citations), 1.0, 1000.0)?;
@@ -671,6 +677,14 @@ pub fn turn_weight(settings: &RecallSettings, asking: f64, other: bool) -> f64 {
     (1.0 - (1.0 - settings.question_weight) * asking) * speaker
 }
 
+/// Order by the scores of a reranker, best first (rule R9): positions of `scores`; equal scores keep the given order.
+#[must_use]
+pub fn reranked(scores: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order
+}
+
 /// Maximal marginal relevance (rule R9): positions of `scores` (best first), each next one the best of
 /// `relevance x score - (1 - relevance) x largest cosine to what is chosen`. Scores are scaled to the best, so that the
 /// trade does not depend on the fusion method. Ties keep the given order.
@@ -1088,6 +1102,12 @@ mod tests {
         assert!(near(turn_weight(&s, 1.0, false), 0.8) && near(turn_weight(&s, 0.5, false), 0.9));
         assert!(near(turn_weight(&s, 0.0, true), 0.7) && near(turn_weight(&s, 1.0, true), 0.56));
         assert_eq!(turn_weight(&s, f64::NAN, false), 1.0);
+    }
+
+    #[test]
+    fn r9_a_reranker_orders_and_ties_stay() {
+        assert_eq!(reranked(&[0.1, 0.9, 0.1, -2.0, 0.9]), [1, 4, 0, 2, 3]);
+        assert!(reranked(&[]).is_empty());
     }
 
     #[test]

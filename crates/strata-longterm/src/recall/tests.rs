@@ -45,6 +45,7 @@ impl World {
             registry: Arc::new(Registry::builtin()),
             index,
             embedder,
+            reranker: None,
             relay: relay.clone(),
         });
         let tasks = TaskGroup::new();
@@ -594,4 +595,58 @@ async fn c126_a_record_far_back_in_a_long_outbox_is_found_by_its_words() {
     }
     let found = world.found(&owner, "first sentence").await;
     assert_eq!(found.first().map(String::as_str), Some("the very first sentence"));
+}
+
+/// Likes what was found last; knows what it was asked, or is down.
+#[derive(Debug, Default)]
+struct Contrary {
+    down: std::sync::atomic::AtomicBool,
+    asked: parking_lot::Mutex<Vec<String>>,
+}
+
+#[async_trait::async_trait]
+impl Reranker for Contrary {
+    async fn score(&self, query: &str, texts: &[&str]) -> Result<Vec<f64>, strata_text::rerank::RerankError> {
+        if self.down.load(Ordering::Relaxed) {
+            return Err(strata_text::rerank::RerankError::Unavailable("down".into()));
+        }
+        *self.asked.lock() = std::iter::once(query).chain(texts.iter().copied()).map(str::to_owned).collect();
+        Ok((0..texts.len()).map(|at| at as f64).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r9_a_remote_reranker_orders_what_was_found_and_its_absence_is_said() {
+    let mut world = World::exact(Some(words())).await;
+    let reranker = Arc::new(Contrary::default());
+    world.recall.parts.reranker = Some(Arc::clone(&reranker) as Arc<dyn Reranker>);
+    world.set(|recall| recall.rerank = Rerank::Remote);
+    let owner = unique_owner();
+    world.store.put(Put { key: Some("coffee.milk".into()), ..Put::new(&owner, "oat milk in the coffee") }).await;
+    for content in ["coffee", "coffee with a biscuit", "coffee with a biscuit and a newspaper"] {
+        world.store.put(Put::new(&owner, content)).await;
+    }
+    world.delivered().await;
+    let ask = |keys: &[&str], k| RecallRequest { keys: keys.iter().map(|key| (*key).into()).collect(), k, ..of("coffee") };
+    let by_score = ["coffee", "coffee with a biscuit", "oat milk in the coffee", "coffee with a biscuit and a newspaper"];
+    let reversed: Vec<&str> = by_score.iter().rev().copied().collect();
+
+    let answer = world.ask(&owner, ask(&[], 10)).await.expect("an answer");
+    assert_eq!(*reranker.asked.lock(), [&["coffee"], &by_score[..]].concat(), "asked in the order of scores");
+    assert_eq!(contents(&answer), reversed);
+    let answer = world.ask(&owner, ask(&[], 2)).await.expect("an answer");
+    assert_eq!(contents(&answer), reversed[..2], "more than was asked for is looked at");
+    let answer = world.ask(&owner, ask(&["coffee.milk"], 10)).await.expect("an answer");
+    assert_eq!(contents(&answer)[0], "oat milk in the coffee", "what was asked for by key stays first");
+    assert_eq!(contents(&answer)[1..], [reversed[0], reversed[2], reversed[3]]);
+
+    reranker.down.store(true, Ordering::Relaxed);
+    let answer = world.ask(&owner, ask(&[], 10)).await.expect("an answer all the same");
+    assert_eq!(contents(&answer), by_score);
+    let rules: Vec<&str> = answer.findings.iter().map(|finding| finding.outcome.as_str()).collect();
+    assert_eq!(rules, ["NOT_RERANKED"]);
+    world.recall.parts.reranker = None;
+    let answer = world.ask(&owner, ask(&[], 10)).await.expect("an answer");
+    assert!(contents(&answer) == by_score && answer.findings.len() == 1);
+    assert!(world.tasks.shutdown(Duration::from_secs(10)).await);
 }

@@ -77,6 +77,7 @@ impl World {
             index: IndexConfig::Exact,
             backups: Some(directory.path().join("backups")),
             embedder,
+            reranker: None,
             registry: Arc::new(Registry::builtin()),
             secret: b"a secret of the tests, not of anyone".to_vec(),
         };

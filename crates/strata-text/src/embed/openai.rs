@@ -1,6 +1,7 @@
 //! A remote embedder with the interface of OpenAI: `POST {base}/embeddings`. Served by OpenAI, Ollama, vLLM, TEI and others.
 
 use super::{EmbedError, Embedder, EmbedderIdentity, Purpose, normalise};
+use crate::http::{self, Unread};
 use crate::tokens;
 use async_trait::async_trait;
 use reqwest::StatusCode;
@@ -106,11 +107,7 @@ impl OpenAi {
     /// [`EmbedError::Refused`] naming the setting that is out of range.
     pub fn new(config: OpenAiConfig) -> Result<Self, EmbedError> {
         let refused = |what: &str| EmbedError::Refused(what.to_owned());
-        let base = config.base_url.trim_end_matches('/');
-        let endpoint = reqwest::Url::parse(&format!("{base}/embeddings")).map_err(|_| refused("base_url is no URL"))?;
-        if !matches!(endpoint.scheme(), "http" | "https") || !endpoint.username().is_empty() || endpoint.password().is_some() {
-            return Err(refused("base_url is an http or https URL without a user"));
-        }
+        let endpoint = http::endpoint(&config.base_url, "embeddings").map_err(refused)?;
         if config.model.is_empty() {
             return Err(refused("model is required"));
         }
@@ -120,13 +117,7 @@ impl OpenAi {
         if !(1..=256).contains(&config.batch) || config.retries > 5 || config.max_tokens == 0 || config.timeout.is_zero() {
             return Err(refused("batch is 1 to 256, retries at most 5, max_tokens and timeout above 0"));
         }
-        // A second installation is refused and changes nothing.
-        let _installed = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .timeout(config.timeout)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|_| refused("no HTTP client can be made"))?;
+        let client = http::client(config.timeout).map_err(refused)?;
         let identity = EmbedderIdentity {
             name: format!("{}@{}", config.model, config.dimensions),
             dimensions: config.dimensions,
@@ -179,7 +170,7 @@ impl OpenAi {
         }
         // The error of the client names the URL, never the body; it goes to the log all the same, not to the caller.
         let passing = |what: &str| Attempt::Passing(EmbedError::Unavailable(what.to_owned()), None);
-        let mut response = request.send().await.map_err(|error| {
+        let response = request.send().await.map_err(|error| {
             tracing::warn!(timeout = error.is_timeout(), connect = error.is_connect(), "embedding provider does not answer");
             passing(if error.is_timeout() { "no answer in time" } else { "not reachable" })
         })?;
@@ -196,13 +187,10 @@ impl OpenAi {
         if !status.is_success() {
             return Err(refused(&format!("status {}", status.as_u16())));
         }
-        let mut content = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|_| passing("the answer broke off"))? {
-            content.extend_from_slice(&chunk);
-            if content.len() > MAX_ANSWER_BYTES {
-                return Err(refused("the answer is too large"));
-            }
-        }
+        let content = http::content(response, MAX_ANSWER_BYTES).await.map_err(|unread| match unread {
+            Unread::BrokeOff => passing("the answer broke off"),
+            Unread::TooLarge => refused("the answer is too large"),
+        })?;
         let answer: Answer = serde_json::from_slice(&content).map_err(|_| refused("the answer has another form"))?;
         self.vectors(answer, input.len()).map_err(Attempt::Final)
     }
@@ -268,62 +256,18 @@ impl Embedder for OpenAi {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::testing::{self, Seen};
     use serde_json::{Value, json};
-    use std::sync::{Arc, Mutex};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// What a provider was sent: head and body.
-    type Seen = Arc<Mutex<Vec<(String, Value)>>>;
-
-    /// Serves HTTP/1.1 on port 0: one answer a request, the last one for ever.
+    /// A provider whose proper answer, `null`, comes in reverse order.
     async fn provider(answers: Vec<(&'static str, Value)>) -> (String, Seen) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
-        let base = format!("http://{}/v1", listener.local_addr().expect("address"));
-        let seen = Seen::default();
-        let log = Arc::clone(&seen);
-        drop(std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            runtime.block_on(async move {
-                let mut turn = 0;
-                loop {
-                    let Ok((mut stream, _)) = listener.accept().await else { return };
-                    let (head, body) = read(&mut stream).await;
-                    let count = body["input"].as_array().map_or(0, Vec::len);
-                    log.lock().expect("lock").push((head, body));
-                    let (status, answer) = &answers[turn.min(answers.len() - 1)];
-                    turn += 1;
-                    // `null` stands for a proper answer, in reverse order.
-                    let answer = if answer.is_null() {
-                        json!({"data": (0..count).rev().map(|i| json!({"index": i, "embedding": [3.0, 4.0 * i as f32]})).collect::<Vec<_>>()})
-                    } else {
-                        answer.clone()
-                    };
-                    let text = answer.to_string();
-                    let reply = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len());
-                    stream.write_all(reply.as_bytes()).await.expect("write");
-                }
-            });
-        }));
-        (base, seen)
-    }
-
-    async fn read(stream: &mut tokio::net::TcpStream) -> (String, Value) {
-        let mut bytes = Vec::new();
-        loop {
-            let mut buffer = [0; 4096];
-            let n = stream.read(&mut buffer).await.expect("read");
-            bytes.extend_from_slice(&buffer[..n]);
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            if let Some((head, body)) = text.split_once("\r\n\r\n") {
-                let head = head.to_lowercase();
-                let length: usize =
-                    head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |l| l.parse().expect("length"));
-                if body.len() >= length {
-                    return (head, serde_json::from_str(body).expect("json"));
-                }
-            }
-        }
+        testing::provider(answers, |body| {
+            let count = body["input"].as_array().map_or(0, Vec::len);
+            let of = |i: usize| json!({"index": i, "embedding": [3.0, 4.0 * i as f32]});
+            json!({"data": (0..count).rev().map(of).collect::<Vec<_>>()})
+        })
+        .await
     }
 
     fn config(base: &str) -> OpenAiConfig {
