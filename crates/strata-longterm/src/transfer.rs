@@ -24,6 +24,7 @@ use strata_core::rule::Finding;
 use strata_core::{Fault, MemoryId, Reason, Timestamp, limits};
 use strata_runtime::Claims;
 use tonic::{Request, Response, Status as GrpcStatus, Streaming};
+use uuid::Uuid;
 
 /// Lines of an export as they are sent.
 pub type Lines = BoxStream<'static, Result<pb::ExportMemoriesResponse, GrpcStatus>>;
@@ -220,7 +221,8 @@ struct Staged {
 
 enum What {
     Carried(Box<wire::Carried>),
-    Stated(Box<(pb::Memory, Part)>),
+    /// With the request id of the line.
+    Stated(Box<pb::Memory>, Uuid),
 }
 
 /// A line that passed the gate, and the level it goes to.
@@ -324,7 +326,7 @@ fn staged(import: &Import, line: &pb::ExportLine, number: u64) -> Result<Staged,
     } else {
         wire::restated(memory, import.call.now)?;
         convert::status("memory.status", memory.status)?;
-        What::Stated(Box::new((memory.clone(), part.clone())))
+        What::Stated(Box::new(memory.clone()), wire::line_request(part))
     };
     Ok(Staged { number, scope, what })
 }
@@ -344,8 +346,7 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
             let (gated, material) = intake::readmit(state, &call.settings, &by(None), wire::statement_of(&carried.record))?;
             Admitted::Carried(carried, gated, material)
         }
-        What::Stated(stated) => {
-            let (memory, part) = *stated;
+        What::Stated(memory, request) => {
             let status = convert::status("memory.status", memory.status)?;
             if !matches!(status, Status::Active | Status::Candidate | Status::Disputed) {
                 return Err(Fault::new(
@@ -356,7 +357,7 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
                 .rule("STATUS", "memory", "only what held or waited is stated again"));
             }
             let statement = wire::restated(&memory, call.now)?;
-            let (gated, material) = intake::submit(state, &call.settings, &by(Some(wire::line_request(&part))), statement)?;
+            let (gated, material) = intake::submit(state, &call.settings, &by(Some(request)), statement)?;
             Admitted::Stated(gated, material)
         }
     };

@@ -2,6 +2,7 @@
 
 mod gate;
 mod moves;
+mod parts;
 mod reads;
 mod sync;
 mod target;
