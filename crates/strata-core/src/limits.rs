@@ -117,7 +117,7 @@ pub const SYNC_FACTS: usize = 100;
 /// Bytes of a record system's cursor.
 pub const CURSOR_BYTES: usize = 512;
 /// Records read at a time for an export: few snapshots, little memory.
-pub const EXPORT_ROWS: u32 = 200;
+pub const EXPORT_ROWS: u32 = 64;
 /// Lines of an import: they are one transaction, and everyone else's writes wait for it.
 pub const IMPORT_LINES: usize = 20_000;
 /// Refused lines that the answer of an import lists; more are counted.

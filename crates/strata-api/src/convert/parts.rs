@@ -1,10 +1,11 @@
 //! Entities, relations and skills. Field limits are checked here; whether their words may enter is the gate's business.
 
-use super::common::{optional_text, text, wire_time};
+use super::common::{optional_text, text, time, wire_time};
 use super::longterm as record;
 use crate::longterm::v1 as pb;
-use strata_core::part::{Entity, EntityDraft, Provenance, Relation, Skill, SkillDraft};
-use strata_core::{FactKey, Fault, MemoryId, limits};
+use strata_core::part::{Entity, EntityDraft, Origin, Provenance, Relation, Skill, SkillDraft};
+use strata_core::record::Trigger;
+use strata_core::{FactKey, Fault, MemoryId, Owner, Timestamp, limits};
 
 /// An id of a part.
 ///
@@ -115,6 +116,7 @@ pub fn wire_relation(relation: &Relation) -> pb::Relation {
         source_quote: relation.origin.quote.clone(),
         create_time: Some(wire_time(relation.create_time)),
         status: record::wire_status(relation.status).into(),
+        quote_verified: relation.origin.quote_verified,
     }
 }
 
@@ -135,5 +137,117 @@ pub fn wire_skill(skill: &Skill) -> pb::Skill {
         quote_verified: skill.origin.quote_verified,
         instruction: skill.instruction,
         create_time: Some(wire_time(skill.create_time)),
+    }
+}
+
+fn wire_user(owner: &Owner) -> String {
+    owner.user.as_str().to_owned()
+}
+
+/// An entity as a line of an export.
+#[must_use]
+pub fn exported_entity(entity: &Entity) -> pb::ExportedEntity {
+    pb::ExportedEntity { user_id: wire_user(&entity.owner), entity: Some(wire_entity(entity)) }
+}
+
+/// A relation as a line of an export.
+#[must_use]
+pub fn exported_relation(owner: &Owner, relation: &Relation) -> pb::ExportedRelation {
+    pb::ExportedRelation {
+        user_id: wire_user(owner),
+        agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        relation: Some(wire_relation(relation)),
+    }
+}
+
+/// A skill as a line of an export.
+#[must_use]
+pub fn exported_skill(skill: &Skill) -> pb::ExportedSkill {
+    pb::ExportedSkill { user_id: wire_user(&skill.owner), skill: Some(wire_skill(skill)) }
+}
+
+fn at(field: &'static str, wire: Option<&prost_types::Timestamp>) -> Result<Timestamp, Fault> {
+    time(field, wire.ok_or_else(|| Fault::field(field, "is required"))?)
+}
+
+fn origin(source: i32, source_ref: Option<&pb::SourceRef>, quote: &str, quote_verified: bool) -> Result<Origin, Fault> {
+    Ok(Origin {
+        source: record::source("source", source)?,
+        source_ref: record::source_ref(source_ref)?,
+        quote: optional_text("source_quote", quote, limits::QUOTE_CHARS)?,
+        quote_verified,
+    })
+}
+
+/// An entity of a line, for `owner`: within its limits, whoever wrote the line.
+///
+/// # Errors
+/// `INVALID_FIELD` naming what is malformed.
+pub fn carried_entity(wire: &pb::Entity, owner: &Owner) -> Result<Entity, Fault> {
+    let draft = entity_draft(&wire.r#type, &wire.name, &wire.aliases)?;
+    let prefix = FactKey::new(wire.key_prefix.clone()).map_err(|_| Fault::field("key_prefix", "is no key"))?;
+    strata_core::part::prefix(&wire.r#type, "x", "x", "x")?;
+    Ok(Entity {
+        entity_id: part_id("entity_id", &wire.entity_id)?,
+        owner: owner.clone(),
+        kind: draft.kind,
+        name: draft.name,
+        aliases: draft.aliases,
+        prefix,
+        status: record::status("status", wire.status)?,
+        origin: origin(wire.source, wire.source_ref.as_ref(), &wire.source_quote, wire.quote_verified)?,
+        create_time: at("create_time", wire.create_time.as_ref())?,
+        update_time: at("update_time", wire.update_time.as_ref())?,
+        version: wire.etag.parse().map_err(|_| Fault::field("etag", "is no version"))?,
+    })
+}
+
+/// A relation of a line.
+///
+/// # Errors
+/// `INVALID_FIELD` naming what is malformed.
+pub fn carried_relation(wire: &pb::Relation) -> Result<Relation, Fault> {
+    Ok(Relation {
+        from: part_id("from_id", &wire.from_id)?,
+        relation: relation_name(&wire.relation)?,
+        to: part_id("to_id", &wire.to_id)?,
+        status: record::status("status", wire.status)?,
+        origin: origin(wire.source, wire.source_ref.as_ref(), &wire.source_quote, wire.quote_verified)?,
+        create_time: at("create_time", wire.create_time.as_ref())?,
+    })
+}
+
+/// A skill of a line, for `owner`.
+///
+/// # Errors
+/// `INVALID_FIELD` naming what is malformed.
+pub fn carried_skill(wire: &pb::Skill, owner: &Owner) -> Result<Skill, Fault> {
+    let draft = skill_draft(&wire.name, &wire.triggers, &wire.steps)?;
+    if wire.version == 0 {
+        return Err(Fault::field("version", "counts from 1"));
+    }
+    Ok(Skill {
+        skill_id: part_id("skill_id", &wire.skill_id)?,
+        owner: owner.clone(),
+        name: draft.name,
+        version: wire.version,
+        triggers: draft.triggers,
+        steps: draft.steps,
+        status: record::status("status", wire.status)?,
+        origin: origin(wire.source, wire.source_ref.as_ref(), &wire.source_quote, wire.quote_verified)?,
+        instruction: wire.instruction,
+        create_time: at("create_time", wire.create_time.as_ref())?,
+    })
+}
+
+/// What a line's part says about itself when it is judged again.
+#[must_use]
+pub fn provenance_of(origin: &Origin) -> Provenance {
+    Provenance {
+        source: origin.source,
+        source_ref: origin.source_ref.clone(),
+        source_quote: origin.quote.clone(),
+        trigger: Some(Trigger::Import),
+        consent: None,
     }
 }

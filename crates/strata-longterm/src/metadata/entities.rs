@@ -332,3 +332,72 @@ pub(super) fn unlink(db: &Connection, owner: StoredOwner, from: MemoryId, relati
         db.prepare_cached("DELETE FROM relations WHERE from_id = ?1 AND relation = ?2 AND to_id = ?3 AND owner_id = ?4").sql()?;
     Ok(statement.execute(params![id_bytes(from), relation, id_bytes(to), owner.owner_id]).sql()? > 0)
 }
+
+/// Condition on the status of parts an export holds, by column `r.status`.
+fn held(statuses: &[Status]) -> String {
+    let names: Vec<String> = statuses.iter().map(|status| format!("'{}'", status.name())).collect();
+    format!("r.status IN ({})", names.join(", "))
+}
+
+/// Visible entities, relations and versions of skills of these statuses, counted.
+///
+/// # Errors
+/// As the database says.
+pub fn counts(db: &Connection, visible: &Visible, statuses: &[Status]) -> Result<[u64; 3], Fault> {
+    let mut out = [0; 3];
+    for (count, table) in out.iter_mut().zip(["entities", "relations", "skills"]) {
+        let sql = format!("SELECT count(*) FROM {table} r WHERE {} AND {}", visible.condition(), held(statuses));
+        *count = db.prepare_cached(&sql).sql()?.query_row([], |row| row.get(0)).sql()?;
+    }
+    Ok(out)
+}
+
+/// Entities of these statuses by id, for an export: it holds the revision still, so rows can be skipped by number.
+///
+/// # Errors
+/// As the database says.
+pub fn exported(db: &Connection, visible: &Visible, statuses: &[Status], skip: u64, limit: u32) -> Result<Vec<Entity>, Fault> {
+    let rest = format!("WHERE {} AND {} ORDER BY r.entity_id LIMIT ?1 OFFSET ?2", visible.condition(), held(statuses));
+    Ok(select(db, &rest, params![limit, skip])?.into_iter().map(|found| found.entity).collect())
+}
+
+/// Relations of these statuses in a fixed order, with whose they are, for an export.
+///
+/// # Errors
+/// As the database says.
+pub fn exported_relations(
+    db: &Connection,
+    visible: &Visible,
+    statuses: &[Status],
+    skip: u64,
+    limit: u32,
+) -> Result<Vec<(Owner, Relation)>, Fault> {
+    let order = "ORDER BY r.from_id, r.relation, r.to_id, o.agent LIMIT ?1 OFFSET ?2";
+    let from = "FROM relations r JOIN owners o ON o.owner_id = r.owner_id JOIN users u ON u.user_id = o.user_id";
+    let which = format!("{from} WHERE {} AND {} {order}", visible.condition(), held(statuses));
+    let mut statement = db.prepare_cached(&format!("SELECT u.tenant, u.user, o.agent {which}")).sql()?;
+    let mut rows = statement.query(params![limit, skip]).sql()?;
+    let mut owners = Vec::new();
+    while let Some(row) = rows.next().sql()? {
+        owners.push(owner_at(row, 0)?);
+    }
+    let columns =
+        "r.from_id, r.relation, r.to_id, r.create_time, r.status, r.source, r.source_ref, r.source_quote, r.quote_verified";
+    let found = relations(db, &format!("SELECT {columns} {which}"), params![limit, skip])?;
+    Ok(owners.into_iter().zip(found).collect())
+}
+
+/// Versions of skills of these statuses by id, for an export.
+///
+/// # Errors
+/// As the database says.
+pub fn exported_skills(
+    db: &Connection,
+    visible: &Visible,
+    statuses: &[Status],
+    skip: u64,
+    limit: u32,
+) -> Result<Vec<strata_core::part::Skill>, Fault> {
+    let rest = format!("WHERE {} AND {} ORDER BY r.skill_id LIMIT ?1 OFFSET ?2", visible.condition(), held(statuses));
+    super::skills::selected(db, &rest, params![limit, skip])
+}

@@ -54,6 +54,11 @@ fn select(db: &Connection, rest: &str, parameters: impl rusqlite::Params) -> Res
     Ok(out)
 }
 
+/// Skills of a query whose condition the caller makes.
+pub(super) fn selected(db: &Connection, rest: &str, parameters: impl rusqlite::Params) -> Result<Vec<Skill>, Fault> {
+    Ok(select(db, rest, parameters)?.into_iter().map(|found| found.skill).collect())
+}
+
 /// Every version of a skill of one owner, oldest first.
 ///
 /// # Errors

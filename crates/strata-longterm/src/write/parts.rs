@@ -7,7 +7,7 @@ use crate::metadata::insert::{Writing, parts};
 use crate::metadata::skills::{self, StoredSkill};
 use crate::metadata::{StoredOwner, Visible, ledger, owner};
 use rusqlite::Connection;
-use strata_core::part::{EntityDraft, Relation, SkillDraft, prefix};
+use strata_core::part::{Entity, EntityDraft, Relation, Skill, SkillDraft, prefix};
 use strata_core::policy::gate::{self, EvidenceFacts, Gated, Standing};
 use strata_core::record::{Kind, SourceRef, Status};
 use strata_core::rule::Finding;
@@ -258,4 +258,82 @@ pub fn delete_skill(db: &Connection, c: &Context<'_>, name: &str) -> Result<(u32
     let gone = parts::remove_skill(db, &w, name, last.skill.skill_id)?;
     ledger::bury(db, stored.user_id, &digest(c, &w, "skill", name), c.now)?;
     Ok((gone, owner::next_revision(db, stored.user_id)?))
+}
+
+/// Takes an entity of a signed line over; answers whether it is new.
+///
+/// # Errors
+/// `FORGOTTEN`, `OWNER_MISMATCH`, `INVALID_FIELD`, `LIMIT_REACHED`.
+pub(super) fn carry_entity(db: &Connection, c: &Context<'_>, gated: &Gated, carried: &Entity) -> Result<bool, Fault> {
+    let stored = owner::ensure(db, c.scope)?;
+    if let Some(there) = entities::any(db, carried.entity_id)? {
+        return if there.owner == stored { Ok(false) } else { Err(foreign("entity.entity_id")) };
+    }
+    let known = entities::same(db, stored, &carried.kind, &carried.name)?;
+    if known.is_some_and(|known| normal(&known.entity.name) == normal(&carried.name)) {
+        return Ok(false);
+    }
+    let w = c.writing(stored, gated.door().name());
+    let erased = ledger::erased_at(db, stored.user_id, &digest(c, &w, &carried.kind, &carried.name))?;
+    gate::check_forgotten(erased, carried.update_time)?;
+    if entities::has_prefix(db, stored, &carried.prefix)? {
+        return Err(Fault::field("entity.key_prefix", "is another entity's here"));
+    }
+    if entities::count(db, stored)? >= limits::ENTITIES {
+        return Err(Fault::limit("entities", limits::ENTITIES, "entities of one owner"));
+    }
+    parts::readmit_entity(db, &w, gated, carried)?;
+    Ok(true)
+}
+
+/// Takes a relation of a signed line over; answers whether it is new.
+///
+/// # Errors
+/// `INVALID_FIELD` when an end is not there, `LIMIT_REACHED`.
+pub(super) fn carry_relation(db: &Connection, c: &Context<'_>, gated: &Gated, carried: &Relation) -> Result<bool, Fault> {
+    let stored = owner::ensure(db, c.scope)?;
+    for (field, end) in [("relation.from_id", carried.from), ("relation.to_id", carried.to)] {
+        if visible_entity(db, c, end).is_err() {
+            return Err(Fault::field(field, "is no entity here; its line comes first"));
+        }
+    }
+    if entities::relation(db, stored, carried.from, &carried.relation, carried.to)?.is_some() {
+        return Ok(false);
+    }
+    if entities::count_relations(db, stored)? >= limits::RELATIONS {
+        return Err(Fault::limit("relations", limits::RELATIONS, "relations of one owner"));
+    }
+    parts::readmit_relation(db, &c.writing(stored, gated.door().name()), gated, carried)?;
+    Ok(true)
+}
+
+/// Takes a version of a skill of a signed line over; answers whether it is new. What is in force here stays in force.
+///
+/// # Errors
+/// `FORGOTTEN`, `OWNER_MISMATCH`, `LIMIT_REACHED`.
+pub(super) fn carry_skill(db: &Connection, c: &Context<'_>, gated: &Gated, carried: &Skill) -> Result<bool, Fault> {
+    let stored = owner::ensure(db, c.scope)?;
+    if let Some(there) = skills::any(db, carried.skill_id)? {
+        return if there.owner == stored { Ok(false) } else { Err(foreign("skill.skill_id")) };
+    }
+    let versions = skills::versions(db, stored, &carried.name)?;
+    if versions.iter().any(|found| found.skill.triggers == carried.triggers && found.skill.steps == carried.steps) {
+        return Ok(false);
+    }
+    let w = c.writing(stored, gated.door().name());
+    let erased = ledger::erased_at(db, stored.user_id, &digest(c, &w, "skill", &carried.name))?;
+    gate::check_forgotten(erased, carried.create_time)?;
+    if skills::count(db, stored)? >= limits::SKILLS {
+        return Err(Fault::limit("skills", limits::SKILLS, "versions of skills of one owner"));
+    }
+    let taken = versions.iter().any(|found| found.skill.version == carried.version);
+    let version = if taken { versions.iter().map(|found| found.skill.version).max().unwrap_or(0) + 1 } else { carried.version };
+    let contested = versions.iter().any(|found| found.skill.status == Status::Active);
+    let status = if contested && carried.status == Status::Active { Status::Superseded } else { carried.status };
+    parts::readmit_skill(db, &w, gated, carried, version, status)?;
+    Ok(true)
+}
+
+fn foreign(field: &'static str) -> Fault {
+    Fault::new(Reason::OwnerMismatch, format!("{field}: is another owner's"))
 }

@@ -206,3 +206,51 @@ pub fn remove_skill(db: &Connection, w: &Writing<'_>, name: &str, last: MemoryId
     audit(db, w, "SKILL_DELETED", last)?;
     skills::remove(db, w.stored, name)
 }
+
+/// Takes an entity over from an export, as it was; its words are those that `gated` judged again.
+///
+/// # Errors
+/// As the database says.
+pub fn readmit_entity(db: &Connection, w: &Writing<'_>, gated: &Gated, carried: &Entity) -> Result<(), Fault> {
+    let draft = EntityDraft::of(gated).ok_or_else(|| corrupt("an entity's statement"))?;
+    let entity = Entity { owner: w.owner.clone(), kind: draft.kind, name: draft.name, aliases: draft.aliases, ..carried.clone() };
+    entities::put(db, w.stored, &entity)?;
+    audit(db, w, "ENTITY_PUT", entity.entity_id)
+}
+
+/// Takes a relation over from an export, as it was.
+///
+/// # Errors
+/// As the database says.
+pub fn readmit_relation(db: &Connection, w: &Writing<'_>, gated: &Gated, carried: &Relation) -> Result<(), Fault> {
+    let name = RelationDraft::relation_of(gated).ok_or_else(|| corrupt("a relation's statement"))?;
+    let relation = Relation { relation: name.to_owned(), ..carried.clone() };
+    entities::put_relation(db, w.stored, &relation)?;
+    audit(db, w, "ENTITY_LINKED", relation.from)
+}
+
+/// Takes a version of a skill over from an export, as it was but for what the caller decides: its version and status here.
+///
+/// # Errors
+/// As the database says.
+pub fn readmit_skill(
+    db: &Connection,
+    w: &Writing<'_>,
+    gated: &Gated,
+    carried: &Skill,
+    version: u32,
+    status: Status,
+) -> Result<(), Fault> {
+    let draft = SkillDraft::of(gated).ok_or_else(|| corrupt("a skill's statement"))?;
+    let skill = Skill {
+        owner: w.owner.clone(),
+        name: draft.name,
+        triggers: draft.triggers,
+        steps: draft.steps,
+        version,
+        status,
+        ..carried.clone()
+    };
+    skills::put(db, w.stored, &skill)?;
+    audit(db, w, "SKILL_PUT", skill.skill_id)
+}
