@@ -7,6 +7,7 @@
 pub mod error;
 pub mod id;
 pub mod limits;
+pub mod part;
 pub mod policy;
 pub mod ports;
 pub mod record;

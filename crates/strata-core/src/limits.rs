@@ -90,12 +90,34 @@ pub const GOAL_CHARS: usize = 500;
 pub const RECALL_K: u32 = 5;
 /// Largest number of recalled items (rule R8).
 pub const RECALL_K_MAX: u32 = 100;
+/// Bytes of an entity's type: one word.
+pub const ENTITY_TYPE_BYTES: usize = 32;
+/// Characters of the name of an entity or a skill.
+pub const NAME_CHARS: usize = 128;
+/// Entities of one owner: as many as records (rule F7).
+pub const ENTITIES: usize = 10_000;
+/// Relations of one owner.
+pub const RELATIONS: usize = 50_000;
+/// Bytes of a relation's name.
+pub const RELATION_BYTES: usize = 64;
+/// Entities that one entity is shown to be related to.
+pub const RELATED: u32 = 200;
+/// Versions of skills of one owner: a match looks at each in force.
+pub const SKILLS: usize = 1_000;
+/// Triggers of a skill.
+pub const SKILL_TRIGGERS: usize = 8;
+/// Characters of a trigger: a phrase.
+pub const TRIGGER_CHARS: usize = 200;
+/// Steps of a skill.
+pub const SKILL_STEPS: usize = 32;
+/// Characters of a step.
+pub const STEP_CHARS: usize = 500;
 /// Facts of one batch of a record system: their answers fit into one message.
 pub const SYNC_FACTS: usize = 100;
 /// Bytes of a record system's cursor.
 pub const CURSOR_BYTES: usize = 512;
 /// Records read at a time for an export: few snapshots, little memory.
-pub const EXPORT_ROWS: u32 = 200;
+pub const EXPORT_ROWS: u32 = 64;
 /// Lines of an import: they are one transaction, and everyone else's writes wait for it.
 pub const IMPORT_LINES: usize = 20_000;
 /// Refused lines that the answer of an import lists; more are counted.

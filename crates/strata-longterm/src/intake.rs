@@ -61,6 +61,19 @@ pub fn readmit(
     run(state, settings, by, statement, slot, gate::readmit)
 }
 
+/// Runs the gate over a part ([`strata_core::part`]): it holds no slot.
+///
+/// # Errors
+/// As [`submit`].
+pub fn part(
+    state: &State,
+    settings: &GateSettings,
+    by: &Submitter<'_>,
+    statement: Statement,
+) -> Result<(Gated, Material), Fault> {
+    run(state, settings, by, statement, None, gate::judge)
+}
+
 /// Language work, then the gate.
 fn run(
     state: &State,

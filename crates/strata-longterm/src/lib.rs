@@ -15,6 +15,7 @@ pub mod backup;
 pub mod index;
 mod intake;
 pub mod metadata;
+mod parts;
 pub mod recall;
 pub mod relay;
 mod role;

@@ -156,9 +156,9 @@ pub(crate) fn wire(db: &Connection, found: &StoredRecord) -> Result<pb::Memory, 
     Ok(convert::memory(&found.record, &query::evidence(db, found.record.memory_id)?))
 }
 
-/// A write's result on the wire.
-pub(crate) fn wire_result(db: &Connection, written: &Written, challenge: String) -> Result<pb::WriteResult, Fault> {
-    let outcome = match written.outcome {
+/// An outcome on the wire.
+pub(crate) const fn wire_outcome(outcome: Outcome) -> pb::Outcome {
+    match outcome {
         Outcome::Active => pb::Outcome::Active,
         Outcome::Candidate => pb::Outcome::Candidate,
         Outcome::Disputed => pb::Outcome::Disputed,
@@ -166,10 +166,14 @@ pub(crate) fn wire_result(db: &Connection, written: &Written, challenge: String)
         Outcome::EvidenceAdded => pb::Outcome::EvidenceAdded,
         Outcome::History => pb::Outcome::History,
         Outcome::Updated => pb::Outcome::Updated,
-    };
+    }
+}
+
+/// A write's result on the wire.
+pub(crate) fn wire_result(db: &Connection, written: &Written, challenge: String) -> Result<pb::WriteResult, Fault> {
     let id = |id: Option<MemoryId>| id.map(|id| id.to_string()).unwrap_or_default();
     Ok(pb::WriteResult {
-        outcome: outcome.into(),
+        outcome: wire_outcome(written.outcome).into(),
         memory: written.record.as_ref().map(|found| wire(db, found)).transpose()?,
         findings: written.findings.iter().map(wire_finding).collect(),
         superseded: id(written.superseded),
@@ -189,23 +193,23 @@ pub(crate) fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, GrpcSta
 }
 
 /// A page under construction: as many rows as were asked for, as long as the answer fits into one message.
-struct Pager {
-    page: Page,
+pub(crate) struct Pager {
+    pub(crate) page: Page,
     bytes: usize,
 }
 
 impl Pager {
-    fn new(asked: i32) -> Result<Self, Fault> {
+    pub(crate) fn new(asked: i32) -> Result<Self, Fault> {
         Ok(Self { page: limits::page("page_size", asked, limits::PAGE, limits::PAGE_MAX)?, bytes: 0 })
     }
 
     /// Rows to read: one more than the page, to know whether there is a next one.
-    const fn rows(&self) -> u32 {
+    pub(crate) const fn rows(&self) -> u32 {
         self.page.size + 1
     }
 
     /// Takes the rows that fit, converted; answers them and the last one taken when more are left.
-    fn fill<R, M: Message>(
+    pub(crate) fn fill<R, M: Message>(
         &mut self,
         rows: Vec<R>,
         mut to_wire: impl FnMut(&R) -> Result<M, Fault>,
@@ -603,7 +607,7 @@ fn held(
 /// Of the records of one key that are in force, the value the reader gets: TEMPORARY over STABLE (rule K10), agent over
 /// user, several for a set, events all; two values of one slot never (rule K8). User-wide the user's own value stands for
 /// the key, and the agents' only where there is none.
-fn in_force(found: Vec<StoredRecord>, is_set: bool, by_agent: bool) -> Vec<(StoredRecord, Vec<&'static str>)> {
+pub(crate) fn in_force(found: Vec<StoredRecord>, is_set: bool, by_agent: bool) -> Vec<(StoredRecord, Vec<&'static str>)> {
     let quoted = |found: &StoredRecord| if found.record.instruction { vec!["QUOTED"] } else { Vec::new() };
     if is_set {
         return found.into_iter().map(|found| (quoted(&found), found)).map(|(labels, found)| (found, labels)).collect();
@@ -641,13 +645,13 @@ fn in_force(found: Vec<StoredRecord>, is_set: bool, by_agent: bool) -> Vec<(Stor
     out
 }
 
-fn binding(scope: &OwnerScope, method: &str, filter: &str) -> Vec<String> {
+pub(crate) fn binding(scope: &OwnerScope, method: &str, filter: &str) -> Vec<String> {
     let mut parts: Vec<String> = scope.binding().iter().map(|part| (*part).to_owned()).collect();
     parts.extend([method.to_owned(), filter.to_owned()]);
     parts
 }
 
-fn parts(binding: &[String]) -> Vec<&str> {
+pub(crate) fn parts(binding: &[String]) -> Vec<&str> {
     binding.iter().map(String::as_str).collect()
 }
 
@@ -666,7 +670,7 @@ fn history_cursor(text: &str) -> Result<(Timestamp, MemoryId), Fault> {
 }
 
 /// Whether more was asked for than a page may hold: said also where there is nothing to show (case C139).
-fn asked_too_much(asked: i32) -> bool {
+pub(crate) fn asked_too_much(asked: i32) -> bool {
     u32::try_from(asked).is_ok_and(|asked| asked > limits::PAGE_MAX)
 }
 
@@ -734,6 +738,51 @@ impl LongTermMemoryService for Service {
         request: Request<pb::ReportUsageRequest>,
     ) -> Result<Response<pb::ReportUsageResponse>, GrpcStatus> {
         finish(Self::report_usage(self, request).await)
+    }
+    async fn put_entity(&self, request: Request<pb::PutEntityRequest>) -> Result<Response<pb::PutEntityResponse>, GrpcStatus> {
+        finish(Self::put_entity(self, request).await)
+    }
+    async fn get_entity(&self, request: Request<pb::GetEntityRequest>) -> Result<Response<pb::GetEntityResponse>, GrpcStatus> {
+        finish(Self::get_entity(self, request).await)
+    }
+    async fn list_entities(
+        &self,
+        request: Request<pb::ListEntitiesRequest>,
+    ) -> Result<Response<pb::ListEntitiesResponse>, GrpcStatus> {
+        finish(Self::list_entities(self, request).await)
+    }
+    async fn link_entities(
+        &self,
+        request: Request<pb::LinkEntitiesRequest>,
+    ) -> Result<Response<pb::LinkEntitiesResponse>, GrpcStatus> {
+        finish(Self::link_entities(self, request).await)
+    }
+    async fn delete_entity(
+        &self,
+        request: Request<pb::DeleteEntityRequest>,
+    ) -> Result<Response<pb::DeleteEntityResponse>, GrpcStatus> {
+        finish(Self::delete_entity(self, request).await)
+    }
+    async fn put_skill(&self, request: Request<pb::PutSkillRequest>) -> Result<Response<pb::PutSkillResponse>, GrpcStatus> {
+        finish(Self::put_skill(self, request).await)
+    }
+    async fn get_skill(&self, request: Request<pb::GetSkillRequest>) -> Result<Response<pb::GetSkillResponse>, GrpcStatus> {
+        finish(Self::get_skill(self, request).await)
+    }
+    async fn list_skills(&self, request: Request<pb::ListSkillsRequest>) -> Result<Response<pb::ListSkillsResponse>, GrpcStatus> {
+        finish(Self::list_skills(self, request).await)
+    }
+    async fn match_skills(
+        &self,
+        request: Request<pb::MatchSkillsRequest>,
+    ) -> Result<Response<pb::MatchSkillsResponse>, GrpcStatus> {
+        finish(Self::match_skills(self, request).await)
+    }
+    async fn delete_skill(
+        &self,
+        request: Request<pb::DeleteSkillRequest>,
+    ) -> Result<Response<pb::DeleteSkillResponse>, GrpcStatus> {
+        finish(Self::delete_skill(self, request).await)
     }
     type ExportMemoriesStream = crate::transfer::Lines;
     async fn export_memories(

@@ -3,7 +3,7 @@
 //! by line, and then written in one transaction.
 
 use crate::intake::{self, Submitter};
-use crate::metadata::{Visible, ledger, owner, transfer};
+use crate::metadata::{Visible, entities, ledger, owner, transfer};
 use crate::scope::OwnerScope;
 use crate::service::{Call, Service, revision};
 use crate::state::State;
@@ -14,16 +14,18 @@ use prost::Message as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strata_api::convert::common::{self, wire_finding};
-use strata_api::convert::{longterm as convert, transfer as wire};
+use strata_api::convert::{longterm as convert, parts as wires, transfer as wire};
 use strata_api::error;
 use strata_api::longterm::v1 as pb;
 use strata_api::longterm::v1::export_line::Part;
+use strata_core::part::{Entity, EntityDraft, Relation, RelationDraft, Skill, SkillDraft};
 use strata_core::policy::gate::{Attestation, Door, Seals};
 use strata_core::record::Status;
 use strata_core::rule::Finding;
 use strata_core::{Fault, MemoryId, Reason, Timestamp, limits};
 use strata_runtime::Claims;
 use tonic::{Request, Response, Status as GrpcStatus, Streaming};
+use uuid::Uuid;
 
 /// Lines of an export as they are sent.
 pub type Lines = BoxStream<'static, Result<pb::ExportMemoriesResponse, GrpcStatus>>;
@@ -38,6 +40,31 @@ struct Export {
     /// The user's revision at the header: none for a user nothing is known of.
     revision: Option<u64>,
     after: Option<MemoryId>,
+    /// What comes next.
+    phase: Phase,
+    /// Lines of the phase that were sent, after the records.
+    sent: u64,
+}
+
+/// The parts of an export, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Records,
+    Entities,
+    Relations,
+    Skills,
+    Over,
+}
+
+impl Phase {
+    const fn next(self) -> Self {
+        match self {
+            Self::Records => Self::Entities,
+            Self::Entities => Self::Relations,
+            Self::Relations => Self::Skills,
+            Self::Skills | Self::Over => Self::Over,
+        }
+    }
 }
 
 impl Export {
@@ -65,9 +92,15 @@ impl Export {
         let (statuses, now) = (self.statuses, self.now);
         let found = self
             .state
-            .read(&self.scope, move |db, visible| Ok((visible.revision, transfer::counts(db, visible, statuses, now)?)))
+            .read(&self.scope, move |db, visible| {
+                let counts = transfer::counts(db, visible, statuses, now)?;
+                Ok((visible.revision, counts, entities::counts(db, visible, statuses)?))
+            })
             .await?;
-        let (revision, counts) = found.map_or((None, BTreeMap::new()), |(revision, counts)| (Some(revision), counts));
+        let (revision, counts, [entities, relations, skills]) = match found {
+            Some((revision, counts, parts)) => (Some(revision), counts, parts),
+            None => (None, BTreeMap::new(), [0; 3]),
+        };
         self.revision = revision;
         let owner = self.scope.owner();
         Ok(pb::ExportHeader {
@@ -77,8 +110,11 @@ impl Export {
             agent_id: asked.agent_id.clone(),
             scope: scope.into(),
             embedding_model: self.state.relay.model(),
-            lines: counts.values().sum(),
+            lines: counts.values().sum::<u64>() + entities + relations + skills,
             counts,
+            entities,
+            relations,
+            skills,
         })
     }
 
@@ -90,11 +126,44 @@ impl Export {
 
     /// The next lines; none at the end.
     async fn next(&mut self) -> Result<Option<Vec<pb::ExportMemoriesResponse>>, Fault> {
-        let (statuses, after, now) = (self.statuses, self.after, self.now);
-        let page = self.read(move |db, visible| transfer::page(db, visible, statuses, after, limits::EXPORT_ROWS, now)).await?;
-        let Some(page) = page.filter(|page| !page.is_empty()) else { return Ok(None) };
-        self.after = page.last().map(|carried| carried.record.memory_id);
-        Ok(Some(page.iter().map(|carried| self.signed(Part::Memory(wire::wire_carried(carried)))).collect()))
+        while self.phase != Phase::Over {
+            let parts = self.page().await?;
+            if !parts.is_empty() {
+                self.sent += parts.len() as u64;
+                return Ok(Some(parts.into_iter().map(|part| self.signed(part)).collect()));
+            }
+            self.phase = self.phase.next();
+            self.sent = 0;
+        }
+        Ok(None)
+    }
+
+    /// The next lines of this phase, unsigned; none at its end.
+    async fn page(&mut self) -> Result<Vec<Part>, Fault> {
+        const ROWS: u32 = limits::EXPORT_ROWS;
+        let (statuses, after, now, sent) = (self.statuses, self.after, self.now, self.sent);
+        Ok(match self.phase {
+            Phase::Records => {
+                let page = self.read(move |db, visible| transfer::page(db, visible, statuses, after, ROWS, now)).await?;
+                let page = page.unwrap_or_default();
+                self.after = page.last().map(|carried| carried.record.memory_id).or(self.after);
+                page.iter().map(|carried| Part::Memory(wire::wire_carried(carried))).collect()
+            }
+            Phase::Entities => {
+                let page = self.read(move |db, visible| entities::exported(db, visible, statuses, sent, ROWS)).await?;
+                page.iter().flatten().map(|entity| Part::Entity(wires::exported_entity(entity))).collect()
+            }
+            Phase::Relations => {
+                let page = self.read(move |db, visible| entities::exported_relations(db, visible, statuses, sent, ROWS)).await?;
+                let line = |(owner, relation): &(_, _)| Part::Relation(wires::exported_relation(owner, relation));
+                page.iter().flatten().map(line).collect()
+            }
+            Phase::Skills => {
+                let page = self.read(move |db, visible| entities::exported_skills(db, visible, statuses, sent, ROWS)).await?;
+                page.iter().flatten().map(|skill| Part::Skill(wires::exported_skill(skill))).collect()
+            }
+            Phase::Over => Vec::new(),
+        })
     }
 }
 
@@ -116,8 +185,16 @@ impl Service {
         let (state, r) = (&self.state, request.get_ref());
         let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
         let (scope, statuses) = wire::scope(r.scope)?;
-        let mut export =
-            Export { state: Arc::clone(state), scope: call.scope, statuses, now: call.now, revision: None, after: None };
+        let mut export = Export {
+            state: Arc::clone(state),
+            scope: call.scope,
+            statuses,
+            now: call.now,
+            revision: None,
+            after: None,
+            phase: Phase::Records,
+            sent: 0,
+        };
         let header = export.header(r, scope).await?;
         let header = pb::ExportMemoriesResponse {
             line: Some(pb::ExportLine { part: Some(Part::Header(header)), signature: String::new() }),
@@ -220,7 +297,16 @@ struct Staged {
 
 enum What {
     Carried(Box<wire::Carried>),
-    Stated(Box<(pb::Memory, Part)>),
+    /// With the request id of the line.
+    Stated(Box<pb::Memory>, Uuid),
+    /// With whether it is signed.
+    Entity(Box<Entity>, bool),
+    /// Signed, with its words: the names of its ends are the store's.
+    Relation(Box<Relation>),
+    /// With whether it is signed.
+    Skill(Box<Skill>, bool),
+    /// A relation that nobody signed: its entities have other ids here.
+    Unsigned,
 }
 
 /// A line that passed the gate, and the level it goes to.
@@ -233,7 +319,7 @@ struct Line {
 fn stage(import: &Import) -> Result<Vec<Staged>, Fault> {
     let header = match import.lines.first().and_then(|line| line.part.as_ref()) {
         Some(Part::Header(header)) => header,
-        Some(Part::Memory(_)) | None => {
+        Some(Part::Memory(_) | Part::Entity(_) | Part::Relation(_) | Part::Skill(_)) | None => {
             return Err(Fault::field("lines[1].header", "is required: the first line says what follows"));
         }
     };
@@ -244,10 +330,17 @@ fn stage(import: &Import) -> Result<Vec<Staged>, Fault> {
     for (line, number) in import.lines.iter().zip(1_u64..).skip(1) {
         match staged(import, line, number) {
             Ok(staged) => {
-                if let Some(Part::Memory(exported)) = &line.part {
-                    let status = exported.memory.as_ref().and_then(|m| convert::status("status", m.status).ok());
-                    *counts.entry(status.map_or("", Status::name)).or_default() += 1;
-                }
+                let name = match &line.part {
+                    Some(Part::Memory(exported)) => {
+                        let status = exported.memory.as_ref().and_then(|m| convert::status("status", m.status).ok());
+                        status.map_or("", Status::name)
+                    }
+                    Some(Part::Entity(_)) => "entities",
+                    Some(Part::Relation(_)) => "relations",
+                    Some(Part::Skill(_)) => "skills",
+                    Some(Part::Header(_)) | None => "",
+                };
+                *counts.entry(name).or_default() += 1;
                 out.push(staged);
             }
             Err(fault) => {
@@ -261,7 +354,9 @@ fn stage(import: &Import) -> Result<Vec<Staged>, Fault> {
         }
     }
     if violations.is_empty() {
-        let said: BTreeMap<&str, u64> = header.counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let parts = [("entities", header.entities), ("relations", header.relations), ("skills", header.skills)];
+        let records = header.counts.iter().map(|(name, count)| (name.as_str(), *count));
+        let said: BTreeMap<&str, u64> = records.chain(parts.into_iter().filter(|(_, count)| *count > 0)).collect();
         if said != counts {
             violations.push(("lines[1].header.counts".to_owned(), "are not those of the lines that follow".to_owned()));
         }
@@ -303,30 +398,73 @@ fn check_header(import: &Import, header: &pb::ExportHeader) -> Result<(), Fault>
 
 fn staged(import: &Import, line: &pb::ExportLine, number: u64) -> Result<Staged, Fault> {
     let part = line.part.as_ref().ok_or_else(|| Fault::field("part", "is missing or unknown"))?;
-    let Part::Memory(exported) = part else { return Err(Fault::field("header", "stands in the first line only")) };
-    let memory = exported.memory.as_ref().ok_or_else(|| Fault::field("memory", "is required"))?;
+    let missing = |what: &'static str| Fault::field(what, "is required");
+    let (user, agent, field) = match part {
+        Part::Header(_) => return Err(Fault::field("header", "stands in the first line only")),
+        Part::Memory(exported) => {
+            let memory = exported.memory.as_ref().ok_or_else(|| missing("memory"))?;
+            (&memory.user_id, &memory.agent_id, ["memory.user_id", "memory.agent_id"])
+        }
+        Part::Entity(exported) => {
+            let entity = exported.entity.as_ref().ok_or_else(|| missing("entity"))?;
+            (&exported.user_id, &entity.agent_id, ["entity.user_id", "entity.agent_id"])
+        }
+        Part::Relation(exported) => (&exported.user_id, &exported.agent_id, ["relation.user_id", "relation.agent_id"]),
+        Part::Skill(exported) => {
+            let skill = exported.skill.as_ref().ok_or_else(|| missing("skill"))?;
+            (&exported.user_id, &skill.agent_id, ["skill.user_id", "skill.agent_id"])
+        }
+    };
+    let [user_field, agent_field] = field;
     let scope = &import.call.scope;
-    let tenant = &scope.owner().tenant;
-    let own = memory.user_id == scope.owner().user.as_str();
-    let signed =
-        !import.remap && own && import.seals.verify(tenant, wire::kind_of(part), &wire::signed_bytes(part), &line.signature);
+    let own = user == scope.owner().user.as_str();
     if !own && !import.remap {
-        return Err(Fault::field("memory.user_id", "is another user's; set remap to take it over"));
+        return Err(Fault::field(user_field, "is another user's; set remap to take it over"));
     }
+    let tenant = &scope.owner().tenant;
+    let signed = !import.remap && import.seals.verify(tenant, wire::kind_of(part), &wire::signed_bytes(part), &line.signature);
     let agent = match &scope.owner().agent {
         // The caller's own level takes what it was given; another agent's line is not its.
         Some(own) if import.remap => Some(own.clone()),
-        _ => wire::agent(memory)?,
+        _ => wire::agent(agent)?,
     };
-    let scope = scope.at(agent.as_ref()).map_err(|_| Fault::field("memory.agent_id", "is another agent's"))?;
-    let what = if signed {
-        What::Carried(Box::new(wire::carried(exported, scope.owner())?))
-    } else {
-        wire::restated(memory, import.call.now)?;
-        convert::status("memory.status", memory.status)?;
-        What::Stated(Box::new((memory.clone(), part.clone())))
+    let scope = scope.at(agent.as_ref()).map_err(|_| Fault::field(agent_field, "is another agent's"))?;
+    let what = match part {
+        Part::Header(_) => return Err(missing("memory")),
+        Part::Memory(exported) if signed => What::Carried(Box::new(wire::carried(exported, scope.owner())?)),
+        Part::Memory(exported) => {
+            let memory = exported.memory.as_ref().ok_or_else(|| missing("memory"))?;
+            wire::restated(memory, import.call.now)?;
+            convert::status("memory.status", memory.status)?;
+            What::Stated(Box::new(memory.clone()), wire::line_request(part))
+        }
+        Part::Entity(exported) => {
+            let entity = exported.entity.as_ref().ok_or_else(|| missing("entity"))?;
+            What::Entity(Box::new(wires::carried_entity(entity, scope.owner()).map_err(|f| within("entity", f))?), signed)
+        }
+        Part::Relation(exported) => {
+            let relation = exported.relation.as_ref().ok_or_else(|| missing("relation"))?;
+            let relation = wires::carried_relation(relation).map_err(|f| within("relation", f))?;
+            if !signed {
+                return Ok(Staged { number, scope, what: What::Unsigned });
+            }
+            What::Relation(Box::new(relation))
+        }
+        Part::Skill(exported) => {
+            let skill = exported.skill.as_ref().ok_or_else(|| missing("skill"))?;
+            What::Skill(Box::new(wires::carried_skill(skill, scope.owner()).map_err(|f| within("skill", f))?), signed)
+        }
     };
     Ok(Staged { number, scope, what })
+}
+
+/// A fault of a field of one part of the line, under its full name.
+fn within(part: &str, mut fault: Fault) -> Fault {
+    for violation in &mut fault.fields {
+        let field = violation.field.strip_prefix("statement.").unwrap_or(&violation.field);
+        violation.field = format!("{part}.{field}");
+    }
+    fault
 }
 
 /// The gate for one line.
@@ -344,8 +482,7 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
             let (gated, material) = intake::readmit(state, &call.settings, &by(None), wire::statement_of(&carried.record))?;
             Admitted::Carried(carried, gated, material)
         }
-        What::Stated(stated) => {
-            let (memory, part) = *stated;
+        What::Stated(memory, request) => {
             let status = convert::status("memory.status", memory.status)?;
             if !matches!(status, Status::Active | Status::Candidate | Status::Disputed) {
                 return Err(Fault::new(
@@ -356,11 +493,53 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
                 .rule("STATUS", "memory", "only what held or waited is stated again"));
             }
             let statement = wire::restated(&memory, call.now)?;
-            let (gated, material) = intake::submit(state, &call.settings, &by(Some(wire::line_request(&part))), statement)?;
+            let (gated, material) = intake::submit(state, &call.settings, &by(Some(request)), statement)?;
             Admitted::Stated(gated, material)
+        }
+        What::Unsigned => {
+            return Err(Fault::new(Reason::GateProvenance, "an unsigned relation is not taken over; link the entities anew")
+                .rule("G2", "relation", "its entities have other ids here"));
+        }
+        What::Entity(entity, signed) => {
+            let draft = EntityDraft { kind: entity.kind.clone(), name: entity.name.clone(), aliases: entity.aliases.clone() };
+            let statement = draft.statement(wires::provenance_of(&entity.origin));
+            if signed {
+                Admitted::Entity(entity, intake::readmit(state, &call.settings, &by(None), statement)?.0)
+            } else {
+                held("entity", entity.status)?;
+                let (gated, material) = intake::part(state, &call.settings, &by(None), statement)?;
+                Admitted::NamedEntity(gated, material.memory_id)
+            }
+        }
+        What::Relation(relation) => {
+            // Its ends were judged with their own lines; here its own name and words are.
+            let draft = RelationDraft { from: String::new(), relation: relation.relation.clone(), to: String::new() };
+            let statement = draft.statement(wires::provenance_of(&relation.origin));
+            Admitted::Relation(relation, intake::readmit(state, &call.settings, &by(None), statement)?.0)
+        }
+        What::Skill(skill, signed) => {
+            let draft = SkillDraft { name: skill.name.clone(), triggers: skill.triggers.clone(), steps: skill.steps.clone() };
+            let statement = draft.statement(wires::provenance_of(&skill.origin));
+            if signed {
+                Admitted::Skill(skill, intake::readmit(state, &call.settings, &by(None), statement)?.0)
+            } else {
+                held("skill", skill.status)?;
+                let (gated, material) = intake::part(state, &call.settings, &by(None), statement)?;
+                Admitted::TaughtSkill(gated, material.memory_id)
+            }
         }
     };
     Ok(Line { scope: staged.scope, what })
+}
+
+/// Whether a line that nobody signed may be stated again: its state does not count, so nothing old must come back.
+fn held(what: &'static str, status: Status) -> Result<(), Fault> {
+    if matches!(status, Status::Active | Status::Candidate | Status::Disputed) {
+        return Ok(());
+    }
+    Err(Fault::new(Reason::StatusMove, format!("an unsigned line that is {} is not taken over", status.name()))
+        .with("state", status.name())
+        .rule("STATUS", what, "only what held or waited is stated again"))
 }
 
 fn refuse(out: &mut pb::ImportMemoriesResponse, line: u64, fault: &Fault, findings: &[Finding]) {

@@ -2,10 +2,12 @@
 //! idempotent answer, tombstone (E7), same statement (G10), diverting rules (G4, G9, G11), conflict rules (K), insert.
 
 mod import;
+mod parts;
 mod sync;
 mod update;
 
 pub use import::{Admitted, Landed, land};
+pub use parts::{Meant, Put, delete_entity, delete_skill, put_entity, put_skill, relate, unrelate};
 pub use sync::{Cursor, Item, Synced, sync};
 pub use update::{Change, Replaced, amend, replace};
 

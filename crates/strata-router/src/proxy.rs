@@ -307,6 +307,85 @@ impl LongTermMemoryService for Proxy {
         pass!(self, request, longterm.get_history, "/strata.longterm.v1.LongTermMemoryService/GetHistory")
     }
 
+    async fn put_entity(
+        &self,
+        request: Request<longterm::PutEntityRequest>,
+    ) -> Result<Response<longterm::PutEntityResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/PutEntity", request)?;
+        let words = body.provenance.as_ref().map(words_of);
+        let attestation = self.0.attested(&call, words.as_ref(), explicit(words.as_ref())).await?;
+        relayed(self.0.layers.longterm.clone().put_entity(self.0.attesting(&call, body, attestation)).await)
+    }
+
+    async fn get_entity(
+        &self,
+        request: Request<longterm::GetEntityRequest>,
+    ) -> Result<Response<longterm::GetEntityResponse>, Status> {
+        pass!(self, request, longterm.get_entity, "/strata.longterm.v1.LongTermMemoryService/GetEntity")
+    }
+
+    async fn list_entities(
+        &self,
+        request: Request<longterm::ListEntitiesRequest>,
+    ) -> Result<Response<longterm::ListEntitiesResponse>, Status> {
+        pass!(self, request, longterm.list_entities, "/strata.longterm.v1.LongTermMemoryService/ListEntities")
+    }
+
+    async fn link_entities(
+        &self,
+        request: Request<longterm::LinkEntitiesRequest>,
+    ) -> Result<Response<longterm::LinkEntitiesResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/LinkEntities", request)?;
+        let words = body.provenance.as_ref().map(words_of);
+        let attestation = self.0.attested(&call, words.as_ref(), explicit(words.as_ref())).await?;
+        relayed(self.0.layers.longterm.clone().link_entities(self.0.attesting(&call, body, attestation)).await)
+    }
+
+    async fn delete_entity(
+        &self,
+        request: Request<longterm::DeleteEntityRequest>,
+    ) -> Result<Response<longterm::DeleteEntityResponse>, Status> {
+        pass!(self, request, longterm.delete_entity, "/strata.longterm.v1.LongTermMemoryService/DeleteEntity")
+    }
+
+    async fn put_skill(
+        &self,
+        request: Request<longterm::PutSkillRequest>,
+    ) -> Result<Response<longterm::PutSkillResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/PutSkill", request)?;
+        let words = body.provenance.as_ref().map(words_of);
+        let attestation = self.0.attested(&call, words.as_ref(), explicit(words.as_ref())).await?;
+        relayed(self.0.layers.longterm.clone().put_skill(self.0.attesting(&call, body, attestation)).await)
+    }
+
+    async fn get_skill(
+        &self,
+        request: Request<longterm::GetSkillRequest>,
+    ) -> Result<Response<longterm::GetSkillResponse>, Status> {
+        pass!(self, request, longterm.get_skill, "/strata.longterm.v1.LongTermMemoryService/GetSkill")
+    }
+
+    async fn list_skills(
+        &self,
+        request: Request<longterm::ListSkillsRequest>,
+    ) -> Result<Response<longterm::ListSkillsResponse>, Status> {
+        pass!(self, request, longterm.list_skills, "/strata.longterm.v1.LongTermMemoryService/ListSkills")
+    }
+
+    async fn match_skills(
+        &self,
+        request: Request<longterm::MatchSkillsRequest>,
+    ) -> Result<Response<longterm::MatchSkillsResponse>, Status> {
+        pass!(self, request, longterm.match_skills, "/strata.longterm.v1.LongTermMemoryService/MatchSkills")
+    }
+
+    async fn delete_skill(
+        &self,
+        request: Request<longterm::DeleteSkillRequest>,
+    ) -> Result<Response<longterm::DeleteSkillResponse>, Status> {
+        pass!(self, request, longterm.delete_skill, "/strata.longterm.v1.LongTermMemoryService/DeleteSkill")
+    }
+
     type ExportMemoriesStream = BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
 
     async fn export_memories(
@@ -359,6 +438,17 @@ impl LongTermMemoryService for Proxy {
 /// Whether a statement that comes through a door for orders is one (rule G9).
 fn explicit(statement: Option<&longterm::Statement>) -> bool {
     statement.is_some_and(|s| s.trigger == i32::from(longterm::Trigger::UserRequest))
+}
+
+/// What the provenance of an entity, relation or skill says about its words, as a statement says it.
+fn words_of(provenance: &longterm::Provenance) -> longterm::Statement {
+    longterm::Statement {
+        source: provenance.source,
+        source_ref: provenance.source_ref.clone(),
+        source_quote: provenance.source_quote.clone(),
+        trigger: provenance.trigger,
+        ..longterm::Statement::default()
+    }
 }
 
 /// The epoch a store names in its refusal.

@@ -3,6 +3,7 @@
 
 pub mod common;
 pub mod longterm;
+pub mod parts;
 pub mod router;
 pub mod session;
 pub mod transfer;

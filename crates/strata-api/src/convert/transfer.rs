@@ -56,6 +56,9 @@ pub const fn kind_of(part: &pb::export_line::Part) -> &'static str {
     match part {
         pb::export_line::Part::Header(_) => "header",
         pb::export_line::Part::Memory(_) => "memory",
+        pb::export_line::Part::Entity(_) => "entity",
+        pb::export_line::Part::Relation(_) => "relation",
+        pb::export_line::Part::Skill(_) => "skill",
     }
 }
 
@@ -118,9 +121,9 @@ fn required_time(field: &str, wire: Option<&prost_types::Timestamp>) -> Result<T
 /// The agent of a line; none at user level.
 ///
 /// # Errors
-/// `INVALID_FIELD` naming `memory.agent_id`.
-pub fn agent(memory: &pb::Memory) -> Result<Option<AgentId>, Fault> {
-    if memory.agent_id.is_empty() { Ok(None) } else { AgentId::new(memory.agent_id.clone()).map(Some) }
+/// `INVALID_FIELD` naming `agent_id`.
+pub fn agent(agent_id: &str) -> Result<Option<AgentId>, Fault> {
+    if agent_id.is_empty() { Ok(None) } else { AgentId::new(agent_id).map(Some) }
 }
 
 /// A record of a line whose signature verified, for `owner`.

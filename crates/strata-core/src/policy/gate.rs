@@ -236,17 +236,33 @@ pub enum Door {
     Import,
     /// A record system.
     Sync,
+    /// An entity is named.
+    Entity,
+    /// Entities are related.
+    Relation,
+    /// A skill is taught.
+    Skill,
 }
 
 impl Door {
     /// Every door.
-    pub const ALL: &'static [Self] =
-        &[Self::Remember, Self::Propose, Self::Apply, Self::Confirm, Self::Update, Self::Import, Self::Sync];
+    pub const ALL: &'static [Self] = &[
+        Self::Remember,
+        Self::Propose,
+        Self::Apply,
+        Self::Confirm,
+        Self::Update,
+        Self::Import,
+        Self::Sync,
+        Self::Entity,
+        Self::Relation,
+        Self::Skill,
+    ];
 
     /// Whether what comes through it on the user's request is an explicit order (rule G9).
     #[must_use]
     pub const fn takes_orders(self) -> bool {
-        matches!(self, Self::Remember | Self::Update)
+        matches!(self, Self::Remember | Self::Update | Self::Entity | Self::Relation | Self::Skill)
     }
 
     /// Stable name, as in the history's `path`.
@@ -260,6 +276,9 @@ impl Door {
             Self::Update => "UpdateMemory",
             Self::Import => "ImportMemories",
             Self::Sync => "SyncFacts",
+            Self::Entity => "PutEntity",
+            Self::Relation => "LinkEntities",
+            Self::Skill => "PutSkill",
         }
     }
 }

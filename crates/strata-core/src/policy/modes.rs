@@ -93,14 +93,18 @@ mod tests {
             for mode in Mode::ALL {
                 let expected = match (mode, method.name()) {
                     (Mode::Normal, _)
-                    | (_, "ForgetMemories" | "RejectCandidate" | "ReportUsage" | "EndTask" | "EndSession" | "Reindex")
+                    | (
+                        _,
+                        "ForgetMemories" | "RejectCandidate" | "ReportUsage" | "DeleteEntity" | "DeleteSkill" | "EndTask"
+                        | "EndSession" | "Reindex",
+                    )
                     | (_, "Backup" | "VerifyConsistency")
                     | (_, "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "AssembleContext") => Gate::Empty,
                     (Mode::WriteOff, "Recall" | "SearchTurns" | "AssembleContext") | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Export"].iter().any(|verb| name.starts_with(verb)) =>
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export"].iter().any(|verb| name.starts_with(verb)) =>
                     {
                         Gate::Serve
                     }

@@ -10,18 +10,21 @@
 //! | [`owner`] | who owns what: users, owners, owned keys, revisions, and [`owner::Visible`], the filter of every read |
 //! | [`query`] | reads by id, key, filter, chain |
 //! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
+//! | [`entities`], [`skills`] | what stands beside records |
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
 pub mod cursors;
+pub mod entities;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
 pub mod query;
 pub mod row;
 pub mod search;
+pub mod skills;
 pub mod transfer;
 pub mod usage;
 
@@ -36,6 +39,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "records, evidence, history, index tables", sql: SCHEMA },
     Migration { version: 2, name: "citations of a recall", sql: CITATIONS },
     Migration { version: 3, name: "cursors of record systems", sql: SYNC },
+    Migration { version: 4, name: "entities, relations, skills", sql: PARTS },
 ];
 
 /// Every table, index and trigger.
@@ -46,6 +50,9 @@ const CITATIONS: &str = include_str!("migrations/0002_citations.sql");
 
 /// Where record systems stand.
 const SYNC: &str = include_str!("migrations/0003_sync.sql");
+
+/// What stands beside records.
+const PARTS: &str = include_str!("migrations/0004_parts.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

@@ -4,7 +4,7 @@ use super::row::{COLUMNS, FROM, StoredRecord, by_id, id_bytes, id_from, select};
 use super::{Sql, StoredOwner, Visible, corrupt};
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, params_from_iter};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use strata_api::convert::longterm::Filter;
 use strata_core::policy::gate::{Cues, EvidenceFacts};
 use strata_core::policy::status;
@@ -136,6 +136,33 @@ pub fn in_force(db: &Connection, visible: &Visible, key: &FactKey, now: Timestam
     let mut found = select(db, &rest, [key.as_str()])?;
     found.retain(|found| status::in_force(&found.record, now));
     Ok(found)
+}
+
+/// Records in force at `now` among visible owners whose key begins with a prefix and a dot, by key, in the order of
+/// [`in_force`].
+///
+/// # Errors
+/// As the database says.
+pub fn under(
+    db: &Connection,
+    visible: &Visible,
+    prefix: &FactKey,
+    now: Timestamp,
+) -> Result<BTreeMap<FactKey, Vec<StoredRecord>>, Fault> {
+    // `/` is the character after `.`.
+    let rest = format!(
+        "WHERE {} AND r.key >= ?1 || '.' AND r.key < ?1 || '/' AND r.status = 'ACTIVE' ORDER BY r.key, o.agent, r.event_time, r.memory_id \
+         LIMIT {}",
+        visible.condition(),
+        strata_core::limits::PAGE_MAX
+    );
+    let mut out: BTreeMap<FactKey, Vec<StoredRecord>> = BTreeMap::new();
+    for found in select(db, &rest, [prefix.as_str()])? {
+        if let (Some(key), true) = (found.record.key.clone(), status::in_force(&found.record, now)) {
+            out.entry(key).or_default().push(found);
+        }
+    }
+    Ok(out)
 }
 
 /// The live record with this identity at one owner (rule G10).

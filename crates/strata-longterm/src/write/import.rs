@@ -1,17 +1,21 @@
 //! One line of an import, inside the import's transaction: what was there stays (case C161).
 
-use super::{Context, REPEATED, Written, activate, apart, digest_of, overlapping, store, user_authority};
+use super::parts::{carry_entity, carry_relation, carry_skill};
+use super::{
+    Context, Meant, Put, REPEATED, Written, activate, apart, digest_of, overlapping, put_entity, put_skill, store, user_authority,
+};
 use crate::metadata::insert::{self, Material, Writing};
 use crate::metadata::{StoredRecord, ledger, owner, query, row};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_api::convert::transfer::Carried;
+use strata_core::part::{Entity, Relation, Skill};
 use strata_core::policy::gate::{self, Gated, Standing};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::status::holds_identity;
 use strata_core::record::{Status, Tier};
 use strata_core::rule::Finding;
-use strata_core::{Fault, Reason};
+use strata_core::{Fault, MemoryId, Reason};
 
 /// A line that passed the gate.
 #[derive(Clone, Debug)]
@@ -20,6 +24,16 @@ pub enum Admitted {
     Carried(Box<Carried>, Gated, Material),
     /// Any other line: a statement.
     Stated(Gated, Material),
+    /// A signed entity.
+    Entity(Box<Entity>, Gated),
+    /// A signed relation.
+    Relation(Box<Relation>, Gated),
+    /// A signed version of a skill.
+    Skill(Box<Skill>, Gated),
+    /// An entity of any other line, under an id of its own.
+    NamedEntity(Gated, MemoryId),
+    /// A skill of any other line.
+    TaughtSkill(Gated, MemoryId),
 }
 
 /// What became of a line.
@@ -44,16 +58,35 @@ pub fn land(db: &Connection, c: &Context<'_>, registry: &Registry, scope: &Owner
     let landed = apart(db, || match line {
         Admitted::Carried(carried, gated, material) => carry(db, &c, registry, carried, gated, material),
         Admitted::Stated(gated, material) => store(db, &c, gated, material).map(|written| landed(&written)),
+        Admitted::Entity(carried, gated) => carry_entity(db, &c, gated, carried).map(added),
+        Admitted::Relation(carried, gated) => carry_relation(db, &c, gated, carried).map(added),
+        Admitted::Skill(carried, gated) => carry_skill(db, &c, gated, carried).map(added),
+        Admitted::NamedEntity(gated, id) => put_entity(db, &c, gated, *id, &Meant::default()).map(|put| part_landed(&put)),
+        Admitted::TaughtSkill(gated, id) => put_skill(db, &c, gated, *id, 0).map(|put| part_landed(&put)),
     })?;
     Ok(landed.unwrap_or_else(|fault| Landed::Refused(fault, Vec::new())))
 }
 
+const fn added(new: bool) -> Landed {
+    if new { Landed::Added } else { Landed::Known }
+}
+
+fn part_landed<T>(put: &Put<T>) -> Landed {
+    match put.outcome {
+        super::Outcome::NeedsConsent => Landed::Refused(wants_consent(), put.findings.clone()),
+        super::Outcome::EvidenceAdded => Landed::Known,
+        super::Outcome::Updated => Landed::Merged,
+        super::Outcome::Active | super::Outcome::Candidate | super::Outcome::Disputed | super::Outcome::History => Landed::Added,
+    }
+}
+
+fn wants_consent() -> Fault {
+    Fault::new(Reason::GatePii, "needs the user's consent; say it again with the challenge")
+}
+
 fn landed(written: &Written) -> Landed {
     match written.outcome {
-        super::Outcome::NeedsConsent => {
-            let fault = Fault::new(Reason::GatePii, "needs the user's consent; remember it with the challenge");
-            Landed::Refused(fault, written.findings.clone())
-        }
+        super::Outcome::NeedsConsent => Landed::Refused(wants_consent(), written.findings.clone()),
         super::Outcome::EvidenceAdded | super::Outcome::Updated => {
             let repeated = written.findings.iter().any(|finding| finding.because == REPEATED);
             if repeated { Landed::Known } else { Landed::Merged }

@@ -5,6 +5,7 @@ mod gate;
 mod isolation;
 mod model;
 mod moves;
+mod parts;
 mod reads;
 mod schema;
 mod sync;

@@ -62,7 +62,11 @@ fn memory_mut(line: &mut pb::ExportLine) -> &mut pb::Memory {
 }
 
 fn memories(lines: &[pb::ExportLine]) -> Vec<pb::Memory> {
-    lines[1..].iter().cloned().map(|mut line| memory_mut(&mut line).clone()).collect()
+    let record = |line: &pb::ExportLine| match line.part.as_ref() {
+        Some(Part::Memory(exported)) => exported.memory.clone(),
+        _ => None,
+    };
+    lines.iter().filter_map(record).collect()
 }
 
 fn bytes(lines: &[pb::ExportLine]) -> Vec<Vec<u8>> {
@@ -130,6 +134,7 @@ async fn filled(world: &World) -> Caller {
     let official = pb::Statement { source_ref: Some(system), trigger: pb::Trigger::Sync.into(), ..official };
     user.clone().roles([Role::RecordSystem]).remember(official).await.expect("stored");
     world.user("u1").agent("health").remember(says("I have physiotherapy on Thursdays")).await.expect("stored");
+    things(&user).await;
     // Two that time ends: one expired, one archived.
     let timed = pb::Statement { expire_time: Some(wire_time(START.plus(2 * DAY))), ..says("my pass code name is Heron") };
     user.remember(timed).await.expect("stored");
@@ -148,6 +153,62 @@ async fn filled(world: &World) -> Caller {
     user.client().report_usage(report).await.expect("counted");
     world.settled().await;
     user
+}
+
+/// Entities that are related, and a skill with a replaced version and one that waits.
+async fn things(user: &Caller) {
+    let words = |source: pb::Source, quote: &str| pb::Provenance {
+        source: source.into(),
+        source_ref: Some(user.turn("s1")),
+        source_quote: quote.into(),
+        trigger: pb::Trigger::UserRequest.into(),
+        consent: String::new(),
+    };
+    let mut ids = Vec::new();
+    for (kind, name, aliases) in [("person", "Lin", vec!["小林 🐼".to_owned()]), ("company", "Bolun", vec![])] {
+        let quote = format!("remember {name}, 小林 🐼");
+        let request = pb::PutEntityRequest {
+            user_id: "u1".into(),
+            r#type: kind.into(),
+            name: name.into(),
+            aliases,
+            provenance: Some(words(pb::Source::UserStatement, &quote)),
+            ..Default::default()
+        };
+        ids.push(user.client().put_entity(request).await.expect("named").into_inner().entity.expect("an entity").entity_id);
+    }
+    let waits = pb::PutEntityRequest {
+        user_id: "u1".into(),
+        r#type: "project".into(),
+        name: "Heron".into(),
+        provenance: Some(words(pb::Source::ModelInference, "the project is called Heron")),
+        ..Default::default()
+    };
+    user.client().put_entity(waits).await.expect("queued");
+    let link = pb::LinkEntitiesRequest {
+        user_id: "u1".into(),
+        from_id: ids[0].clone(),
+        relation: "works_at".into(),
+        to_id: ids[1].clone(),
+        provenance: Some(words(pb::Source::UserStatement, "Lin works at Bolun")),
+        ..Default::default()
+    };
+    user.client().link_entities(link).await.expect("related");
+    for (steps, source) in [
+        ("collect the open items", pb::Source::UserStatement),
+        ("收集未完成事项", pb::Source::UserStatement),
+        ("drop small items", pb::Source::Review),
+    ] {
+        let request = pb::PutSkillRequest {
+            user_id: "u1".into(),
+            name: "weekly report".into(),
+            triggers: vec!["write the weekly report".into()],
+            steps: vec![steps.into()],
+            provenance: Some(words(source, &format!("From now on, to write the weekly report: {steps}"))),
+            ..Default::default()
+        };
+        user.client().put_skill(request).await.expect("taught");
+    }
 }
 
 async fn another(world: &World, seed: u64) -> World {
@@ -173,6 +234,7 @@ async fn c158_c089_export_import_export_is_the_identity() {
         assert_eq!(a, b);
     }
     assert_eq!(bytes(&first), bytes(&second), "to the byte");
+    assert_eq!((header(&first).entities, header(&first).relations, header(&first).skills), (3, 1, 3));
 
     // And it is alive: values, sets, recall, evidence, restore, the system's word.
     let here = other.user("u1");
@@ -205,7 +267,15 @@ async fn c159_c162_c096_the_header_says_what_follows_and_its_counts_are_true() {
         let lines = export(&user, scope).await.expect("exported");
         let head = header(&lines);
         assert_eq!((head.format, head.tenant_id.as_str(), head.user_id.as_str(), head.agent_id.as_str()), (1, "t1", "u1", ""));
-        assert_eq!((head.lines as usize, head.counts.values().sum::<u64>() as usize), (lines.len() - 1, lines.len() - 1));
+        let records = memories(&lines).len() as u64;
+        assert_eq!((head.lines, head.counts.values().sum::<u64>()), (lines.len() as u64 - 1, records));
+        assert_eq!(head.lines, records + head.entities + head.relations + head.skills);
+        let expected = match scope {
+            pb::ExportScope::All => (3, 1, 3),
+            pb::ExportScope::History => (2, 1, 2),
+            pb::ExportScope::Active | pb::ExportScope::Unspecified => (2, 1, 1),
+        };
+        assert_eq!((head.entities, head.relations, head.skills), expected);
         assert_eq!(head.counts.keys().collect::<Vec<_>>(), statuses);
         for (name, count) in &head.counts {
             let shown = memories(&lines).iter().filter(|m| m.status().as_str_name().ends_with(name)).count();
@@ -355,6 +425,66 @@ async fn x10_c150_a_line_that_nobody_signed_passes_the_whole_gate() {
 }
 
 #[tokio::test]
+async fn c158_c161_things_and_skills_travel_with_the_memory_and_what_is_there_stays() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    things(&user).await;
+    let file = export(&user, pb::ExportScope::All).await.expect("exported");
+    let other = another(&world, 99).await;
+    let there = other.user("u1");
+    assert_eq!(import(&there, &file).await.expect("imported").added, 7);
+    assert_eq!(import(&there, &file).await.expect("imported").known, 7);
+    let ask = pb::GetEntityRequest { user_id: "u1".into(), name: "小林 🐼".into(), ..Default::default() };
+    let found = there.client().get_entity(ask).await.expect("there").into_inner();
+    assert_eq!((found.related[0].name.as_str(), found.relations[0].relation.as_str()), ("Bolun", "works_at"));
+    let text =
+        pb::MatchSkillsRequest { user_id: "u1".into(), text: "please write the weekly report".into(), ..Default::default() };
+    let matched = there.client().match_skills(text).await.expect("served").into_inner().matches;
+    assert_eq!(matched[0].skill.as_ref().expect("a skill").steps, ["收集未完成事项"]);
+
+    // Where a skill of the name is in force, it stays in force; the imported one is a version beside it.
+    let third = another(&world, 100).await;
+    let there = third.user("u1");
+    let own = pb::PutSkillRequest {
+        user_id: "u1".into(),
+        name: "Weekly Report".into(),
+        triggers: vec!["write the weekly report".into()],
+        steps: vec!["ask the team".into()],
+        provenance: Some(pb::Provenance {
+            source: pb::Source::UserStatement.into(),
+            source_ref: Some(there.turn("s1")),
+            source_quote: "From now on, to write the weekly report, ask the team".into(),
+            trigger: pb::Trigger::UserRequest.into(),
+            consent: String::new(),
+        }),
+        ..Default::default()
+    };
+    there.client().put_skill(own).await.expect("taught");
+    assert_eq!(import(&there, &file).await.expect("imported").added, 7);
+    let name = pb::GetSkillRequest { user_id: "u1".into(), name: "weekly report".into(), version: 0, ..Default::default() };
+    let in_force = there.client().get_skill(name).await.expect("there").into_inner().skill.expect("a skill");
+    assert_eq!(in_force.steps, ["ask the team"]);
+
+    // Without the signature each is judged anew: a relation is not taken over, a lesson of nobody waits, a secret is refused.
+    let mut unsigned = file.clone();
+    for line in &mut unsigned {
+        line.signature = String::new();
+        if let Some(Part::Entity(exported)) = line.part.as_mut()
+            && let Some(entity) = exported.entity.as_mut().filter(|entity| entity.name == "Bolun")
+        {
+            entity.aliases = vec!["my password is hunter2-QUARTZ".into()];
+        }
+    }
+    let fourth = another(&world, 101).await;
+    let done = import(&fourth.user("u1"), &unsigned).await.expect("judged");
+    let reasons: Vec<&str> = done.refusals.iter().map(|refusal| refusal.reason.as_str()).collect();
+    assert_eq!(reasons, ["GATE_PII", "GATE_PROVENANCE", "STATUS_MOVE"], "{done:?}");
+    assert_eq!(fourth.count("SELECT count(*) FROM entities WHERE status = 'ACTIVE'").await, 0);
+    assert_eq!(fourth.count("SELECT count(*) FROM skills WHERE status = 'ACTIVE'").await, 0);
+    assert!(!fourth.files_hold("QUARTZ"));
+}
+
+#[tokio::test]
 async fn g3_g8_a_signed_line_is_looked_through_again() {
     // A record that an older version of the rules let in: it does not travel.
     let world = World::new().await;
@@ -476,7 +606,7 @@ async fn c040_c033_nobody_exports_or_imports_for_another() {
     let mut relabelled = file.clone();
     header_mut(&mut relabelled).user_id = "u2".into();
     let fault = import(&world.user("u2"), &relabelled).await.expect_err("refused");
-    assert!(fault.fields.iter().all(|f| f.field.ends_with(".memory.user_id")), "{fault:?}");
+    assert!(fault.fields.iter().all(|f| f.field.ends_with(".user_id")), "{fault:?}");
     // An agent takes over its own lines only.
     let fault = import(&travel, &file).await.expect_err("refused");
     assert!(fault.fields.iter().all(|f| f.field.ends_with(".memory.agent_id")), "{fault:?}");

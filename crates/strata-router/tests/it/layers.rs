@@ -407,6 +407,16 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         get_history(longterm::GetHistoryRequest) -> longterm::GetHistoryResponse;
         batch_get_memories(longterm::BatchGetMemoriesRequest) -> longterm::BatchGetMemoriesResponse;
         update_memory(longterm::UpdateMemoryRequest) -> longterm::UpdateMemoryResponse;
+        put_entity(longterm::PutEntityRequest) -> longterm::PutEntityResponse;
+        get_entity(longterm::GetEntityRequest) -> longterm::GetEntityResponse;
+        list_entities(longterm::ListEntitiesRequest) -> longterm::ListEntitiesResponse;
+        link_entities(longterm::LinkEntitiesRequest) -> longterm::LinkEntitiesResponse;
+        delete_entity(longterm::DeleteEntityRequest) -> longterm::DeleteEntityResponse;
+        put_skill(longterm::PutSkillRequest) -> longterm::PutSkillResponse;
+        get_skill(longterm::GetSkillRequest) -> longterm::GetSkillResponse;
+        list_skills(longterm::ListSkillsRequest) -> longterm::ListSkillsResponse;
+        match_skills(longterm::MatchSkillsRequest) -> longterm::MatchSkillsResponse;
+        delete_skill(longterm::DeleteSkillRequest) -> longterm::DeleteSkillResponse;
         sync_facts(longterm::SyncFactsRequest) -> longterm::SyncFactsResponse;
         report_usage(longterm::ReportUsageRequest) -> longterm::ReportUsageResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
