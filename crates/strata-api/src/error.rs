@@ -110,6 +110,7 @@ pub const METADATA_KEYS: &[&str] = &[
     "generation",
     "checkpoint_time",
     "current_value",
+    "value",
     "state",
     "promotion_id",
     "rule",

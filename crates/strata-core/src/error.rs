@@ -122,6 +122,11 @@ reasons! {
     NotServed = "NOT_SERVED", Unimplemented, retry: false, wrote: false;
     /// A defect of the service; the log line with this request id has the cause.
     Internal = "INTERNAL", Internal, retry: false, wrote: true;
+    /// A summary is not true to its turns (rules S3 to S5); metadata and preconditions name the lost or changed value and the
+    /// strengthened sentence.
+    SummaryRefused = "SUMMARY_REFUSED", FailedPrecondition, retry: false, wrote: false;
+    /// The artifact was there and its time is over; its trace id was not reused.
+    ArtifactGone = "ARTIFACT_GONE", NotFound, retry: false, wrote: false;
 }
 
 /// One field that was refused, and how to mend it.
@@ -144,7 +149,8 @@ pub struct Precondition {
     pub description: String,
 }
 
-/// A failure of an operation. Text is for people; `reason` is for code. Never holds a driver's message or user content.
+/// A failure of an operation. Text is for people; `reason` is for code. Never holds a driver's message or user content, but
+/// for the one value that [`Reason::SummaryRefused`] has to name (rule S3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Why.

@@ -50,10 +50,20 @@ pub const TURN_NAME_BYTES: usize = 128;
 pub const SEARCH_TURNS: u32 = 20_000;
 /// Vectors that one search makes while the caller waits; later ones are made in the background.
 pub const SEARCH_EMBEDDINGS: usize = 256;
-/// Request ids that a session remembers for CompressSession; beyond it the oldest is forgotten. Each holds a summary.
-pub const COMPRESS_REQUESTS: u32 = 16;
+/// Request ids that a session remembers for writes beside appends; beyond it the oldest is forgotten.
+pub const SESSION_REQUESTS: u32 = 1_024;
+/// Bytes of the answers kept for them; beyond it the oldest is forgotten. An answer of CompressSession holds a summary.
+pub const SESSION_ANSWER_BYTES: u32 = 1024 * 1024;
+/// Turns that one call anchors or releases: a page.
+pub const ANCHOR_TURNS: usize = 200;
+/// Sentences of a summary that a client made: its tokens allow fewer.
+pub const SUMMARY_SENTENCES: usize = 200;
+/// Turns that a sentence of a summary may name.
+pub const SENTENCE_TURNS: usize = 200;
 /// Values listed beside the summaries of one window, newest first: their place is outside the prompt.
 pub const WINDOW_VALUES: usize = 1_000;
+/// Values listed of one summary where summaries are listed by themselves: more than two hundred turns hold.
+pub const SUMMARY_VALUES: usize = 10_000;
 /// Bytes of the text of turns in one answer: half of a message, so that framing and marks always fit.
 pub const TURNS_ANSWER_BYTES: usize = 2 * 1024 * 1024;
 /// Bytes of a board fact's value (rule W4).

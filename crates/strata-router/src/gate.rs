@@ -37,7 +37,8 @@ macro_rules! owned {
 owned! {
     working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest;
     session: AppendTurnsRequest, GetWindowRequest, ListTurnsRequest, GetTurnsRequest, SearchTurnsRequest, CompressSessionRequest,
-        GetSessionRequest, EndSessionRequest;
+        AnchorTurnsRequest, ReleaseAnchorsRequest, CommitSummaryRequest, GetSummariesRequest, ListSessionsRequest, GetSessionRequest,
+        EndSessionRequest;
     longterm: RememberRequest, ProposeRequest, ListCandidatesRequest, ConfirmCandidateRequest, RejectCandidateRequest, RecallRequest,
         GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,

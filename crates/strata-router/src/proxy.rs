@@ -169,6 +169,41 @@ impl SessionMemoryService for Proxy {
         pass!(self, request, session.compress_session, "/strata.session.v1.SessionMemoryService/CompressSession")
     }
 
+    async fn anchor_turns(
+        &self,
+        request: Request<session::AnchorTurnsRequest>,
+    ) -> Result<Response<session::AnchorTurnsResponse>, Status> {
+        pass!(self, request, session.anchor_turns, "/strata.session.v1.SessionMemoryService/AnchorTurns")
+    }
+
+    async fn release_anchors(
+        &self,
+        request: Request<session::ReleaseAnchorsRequest>,
+    ) -> Result<Response<session::ReleaseAnchorsResponse>, Status> {
+        pass!(self, request, session.release_anchors, "/strata.session.v1.SessionMemoryService/ReleaseAnchors")
+    }
+
+    async fn commit_summary(
+        &self,
+        request: Request<session::CommitSummaryRequest>,
+    ) -> Result<Response<session::CommitSummaryResponse>, Status> {
+        pass!(self, request, session.commit_summary, "/strata.session.v1.SessionMemoryService/CommitSummary")
+    }
+
+    async fn get_summaries(
+        &self,
+        request: Request<session::GetSummariesRequest>,
+    ) -> Result<Response<session::GetSummariesResponse>, Status> {
+        pass!(self, request, session.get_summaries, "/strata.session.v1.SessionMemoryService/GetSummaries")
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<session::ListSessionsRequest>,
+    ) -> Result<Response<session::ListSessionsResponse>, Status> {
+        pass!(self, request, session.list_sessions, "/strata.session.v1.SessionMemoryService/ListSessions")
+    }
+
     async fn get_session(
         &self,
         request: Request<session::GetSessionRequest>,

@@ -1,42 +1,74 @@
-//! Compression: reads what a plan needs, has the rules decide (`strata_core::policy::session`), and commits by comparing
-//! versions. What was appended in between is never covered: a plan covers the turns it has read, no others (case C115).
+//! What is kept of turns: compressions, summaries that a client made, anchors. Reads what a plan needs, has the rules decide
+//! (`strata_core::policy::{session, summary}`), and commits by comparing versions. What was appended in between is never covered: a plan covers the turns it has read, no others (case C115).
 
 use crate::store::{Commit, Committed, RequestKey, SessionKey, SessionStore, State, TurnsRead, ended, not_found};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strata_core::policy::session::{
-    self as policy, Anchor, Role, SeqRange, SessionSettings, Shape, Summary, SummaryBounds, Turn, TurnCues, Verdict, View,
+    self as policy, Anchor, Maker, Outcome, Role, SeqRange, SessionSettings, Shape, Summary, SummaryBounds, SummarySentence,
+    Turn, TurnCues, Verdict, View,
 };
+use strata_core::policy::summary::{self as truth, Language};
 use strata_core::{Clock, Fault, Reason, limits};
 use strata_runtime::TaskGroup;
-use strata_text::{tokens, turns::turn_cues};
+use strata_text::turns::{statements, turn_cues};
+use strata_text::{tokens, values};
 
 /// Plans that may be overtaken by another commit before the call gives up.
 const ATTEMPTS: u32 = 8;
 /// Bytes of cues kept for turns that will be judged again.
 const CUE_CACHE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// What a compression did.
+/// What is to be changed.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// Compress what is due, leaving the newest turns.
+    Compress {
+        /// How many stay verbatim.
+        keep: u32,
+    },
+    /// Store a summary that the client made.
+    Summary(Claim),
+    /// Pin turns.
+    Anchor(Vec<u32>),
+    /// End the anchors of turns.
+    Release(Vec<u32>),
+}
+
+/// A summary that the client made.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) range: SeqRange,
+    pub(crate) sentences: Vec<SummarySentence>,
+    /// Hash of the turns as the client read them; empty: not compared.
+    pub(crate) source_hash: String,
+}
+
+/// What a change did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Compression {
-    /// Summary of the new range; none when there was no turn to compress.
+pub(crate) struct Edited {
+    /// Summary of the range; none when there was no turn to compress.
     pub(crate) summary: Option<Summary>,
-    /// All anchors afterwards.
+    /// All anchors afterwards; of [`Edit::Anchor`] those of the named turns.
     pub(crate) anchors: Vec<Anchor>,
     /// Verdicts of the covered turns.
     pub(crate) verdicts: Vec<Verdict>,
+    /// Turns that are no anchors any more.
+    pub(crate) released: Vec<u32>,
+    /// Anchors that cannot be released.
+    pub(crate) kept: Vec<Anchor>,
 }
 
 /// Answer of a call: a new one, or the encoded one of the first call with the same request.
 pub(crate) enum Answer {
-    New(Compression),
+    New(Edited),
     Replay(Vec<u8>),
 }
 
 /// A request for repetitions: its key, and how its answer is encoded.
 pub(crate) struct Request<'a> {
     pub(crate) key: RequestKey,
-    pub(crate) encode: &'a (dyn Fn(&Compression) -> Vec<u8> + Send + Sync),
+    pub(crate) encode: &'a (dyn Fn(&Edited) -> Vec<u8> + Send + Sync),
 }
 
 type CueKey = (SessionKey, u64, u32);
@@ -56,6 +88,37 @@ pub(crate) struct Compressor {
 /// Sessions that can be compressed at once.
 const LANES: usize = 64;
 
+/// Turns around a turn among which the rest of its tool call stands.
+const PAIR_REACH: u32 = 32;
+
+/// What a summary is made from.
+#[derive(Clone, Debug)]
+struct Origin {
+    range: SeqRange,
+    /// Coarseness of the result.
+    level: u32,
+    shape: Shape,
+    /// Turns that are shown verbatim beside a summary of the client.
+    anchored: BTreeSet<u32>,
+    /// By the client; none: by rule.
+    claim: Option<Claim>,
+}
+
+/// A tool call and its results, for one of them; for any other turn the turn alone.
+fn unit_of(pairs: &BTreeMap<u32, u32>, seq: u32) -> BTreeSet<u32> {
+    let head = pairs.get(&seq).copied().unwrap_or(seq);
+    pairs.iter().filter(|(_, call)| **call == head).map(|(result, _)| *result).chain([head, seq]).collect()
+}
+
+/// A commit that only a request would be remembered by.
+fn changes_nothing(commit: &Commit) -> bool {
+    commit.added.is_empty()
+        && commit.removed.is_empty()
+        && commit.verdicts.is_empty()
+        && commit.pinned.is_empty()
+        && commit.unpinned.is_empty()
+}
+
 /// Turns with their cues.
 #[derive(Clone, Debug, Default)]
 struct Judged(BTreeMap<u32, (Turn, Arc<TurnCues>)>);
@@ -63,6 +126,12 @@ struct Judged(BTreeMap<u32, (Turn, Arc<TurnCues>)>);
 impl Judged {
     fn views(&self, range: impl std::ops::RangeBounds<u32>) -> Vec<View<'_>> {
         self.0.range(range).map(|(_, (turn, cues))| View { turn, cues }).collect()
+    }
+
+    fn pin(&mut self, pinned: impl Fn(u32) -> bool) {
+        for (seq, (turn, _)) in &mut self.0 {
+            turn.pinned = pinned(*seq);
+        }
     }
 }
 
@@ -94,31 +163,31 @@ impl Compressor {
     /// As [`Compressor::run`].
     pub(crate) async fn run_due(&self, settings: &SessionSettings, key: &SessionKey) -> Result<bool, Fault> {
         let Ok(_lane) = self.lane(key).try_lock() else { return Ok(false) };
-        self.attempt(settings, key, settings.keep_turns, None).await.map(|_| true)
+        self.attempt(settings, key, &Edit::Compress { keep: settings.keep_turns }, None).await.map(|_| true)
     }
 
-    /// Compresses what is due, leaving the `keep` newest turns, then remakes old ranges coarser. With nothing to compress
-    /// the answer has no summary (rule S8).
+    /// Makes a change. With nothing to compress the answer has no summary (rule S8).
     ///
     /// # Errors
-    /// `NOT_FOUND`, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `OVERLOADED` when compressions of other replicas kept coming first, errors
-    /// of the store. Nothing was written then.
+    /// `NOT_FOUND`, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `SUMMARY_REFUSED`, `VERSION_MISMATCH`, `INVALID_FIELD` naming turns
+    /// that are not there or a range that is none, `OVERLOADED` when changes of other replicas kept coming first, errors of
+    /// the store. Nothing was written then.
     pub(crate) async fn run(
         &self,
         settings: &SessionSettings,
         key: &SessionKey,
-        keep: u32,
+        edit: &Edit,
         request: Option<Request<'_>>,
     ) -> Result<Answer, Fault> {
         let _lane = self.lane(key).lock().await;
-        self.attempt(settings, key, keep, request).await
+        self.attempt(settings, key, edit, request).await
     }
 
     async fn attempt(
         &self,
         settings: &SessionSettings,
         key: &SessionKey,
-        keep: u32,
+        edit: &Edit,
         request: Option<Request<'_>>,
     ) -> Result<Answer, Fault> {
         for _ in 0..ATTEMPTS {
@@ -129,18 +198,23 @@ impl Compressor {
                 return Ok(Answer::Replay(answer));
             }
             let state = self.store.state(key, now).await?.ok_or_else(|| not_found(key.session()))?;
-            let (mut commit, compression) = self.plan(settings, key, state, keep).await?;
-            commit.request = request.as_ref().map(|r| (r.key, (r.encode)(&compression)));
-            if compression.summary.is_none() && request.is_none() {
-                return Ok(Answer::New(compression));
+            let (mut commit, edited) = match edit {
+                Edit::Compress { keep } => self.plan(settings, key, &state, *keep).await?,
+                Edit::Summary(claim) => self.plan_claim(settings, key, &state, claim).await?,
+                Edit::Anchor(seqs) => self.plan_anchors(key, &state, seqs).await?,
+                Edit::Release(seqs) => self.plan_release(settings, key, &state, seqs).await?,
+            };
+            if request.is_none() && changes_nothing(&commit) {
+                return Ok(Answer::New(edited));
             }
+            commit.request = request.as_ref().map(|r| (r.key, (r.encode)(&edited)));
             match self.store.commit(commit).await? {
-                Committed::Yes => return Ok(Answer::New(compression)),
+                Committed::Yes => return Ok(Answer::New(edited)),
                 Committed::Raced => {}
                 Committed::Gone => return Err(ended(key.session())),
             }
         }
-        Err(Fault::new(Reason::Overloaded, "other compressions of the session kept coming first; nothing was written")
+        Err(Fault::new(Reason::Overloaded, "other changes of the session kept coming first; nothing was written")
             .retry_after(100))
     }
 
@@ -154,9 +228,8 @@ impl Compressor {
             let level = inside.iter().map(|s| s.level).max().unwrap_or(0) + 1;
             let removed = inside.iter().map(|s| s.from).collect();
             let shape = state.head.shape.unwrap_or(Shape::Exploratory);
-            let Some(added) = self.remake(settings, key, &state, range, level, shape, &BTreeMap::new()).await? else {
-                return Ok(());
-            };
+            let origin = Origin { range, level, shape, anchored: BTreeSet::new(), claim: None };
+            let Some(added) = self.remake(settings, key, &state, origin, &BTreeMap::new()).await? else { return Ok(()) };
             let anchors = state.anchors.iter().filter(|a| a.seq <= state.head.through).cloned().collect();
             let commit = Commit { anchors, removed, added: vec![added], ..self.unchanged(key, &state) };
             if self.store.commit(commit).await? == Committed::Gone {
@@ -179,6 +252,8 @@ impl Compressor {
             removed: Vec::new(),
             added: Vec::new(),
             verdicts: Vec::new(),
+            pinned: Vec::new(),
+            unpinned: Vec::new(),
             request: None,
         }
     }
@@ -187,19 +262,164 @@ impl Compressor {
         &self,
         settings: &SessionSettings,
         key: &SessionKey,
-        state: State,
+        state: &State,
         keep: u32,
-    ) -> Result<(Commit, Compression), Fault> {
+    ) -> Result<(Commit, Edited), Fault> {
         let head = &state.head;
-        let nothing = |state: &State| {
-            (self.unchanged(key, state), Compression { anchors: state.anchors.clone(), ..Compression::default() })
-        };
+        let nothing = || (self.unchanged(key, state), Edited { anchors: state.anchors.clone(), ..Edited::default() });
         if head.last <= head.through {
-            return Ok(nothing(&state));
+            return Ok(nothing());
         }
         let pending = self.read(key, head.incarnation, head.through + 1, head.last).await?.0;
-        let Some(range) = policy::range_due(settings, &pending, keep) else { return Ok(nothing(&state)) };
+        let Some(range) = policy::range_due(settings, &pending, keep) else { return Ok(nothing()) };
+        self.plan_range(settings, key, state, pending, range, None).await
+    }
 
+    /// A summary that the client made, of the next turns or instead of whole ranges (rules S3 to S6).
+    async fn plan_claim(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        state: &State,
+        claim: &Claim,
+    ) -> Result<(Commit, Edited), Fault> {
+        let (head, range) = (&state.head, claim.range);
+        if range.to > head.last {
+            return Err(Fault::field("to_seq", format!("the last turn of the session is {}", head.last)));
+        }
+        if range.from == head.through + 1 {
+            let pending = self.read(key, head.incarnation, range.from, head.last).await?.0;
+            let pairs = policy::tool_pairs(&pending);
+            if let Some((_, call)) = pairs.iter().find(|(result, call)| **call <= range.to && **result > range.to) {
+                return Err(Fault::field("to_seq", format!("parts the tool call of turn {call} from its results (rule S6)")));
+            }
+            return self.plan_range(settings, key, state, pending, range, Some(claim.clone())).await;
+        }
+        let inside: Vec<&Summary> = state.summaries.iter().filter(|s| s.from >= range.from && s.to <= range.to).collect();
+        let whole = inside.first().is_some_and(|s| s.from == range.from) && inside.last().is_some_and(|s| s.to == range.to);
+        if !whole {
+            let next = head.through + 1;
+            let fix =
+                format!("must be {next}, the first turn that is not compressed yet, or range over whole summaries (rule S4)");
+            return Err(Fault::field("from_seq", fix));
+        }
+        let origin = Origin {
+            range,
+            level: inside.iter().map(|s| s.level).max().unwrap_or(0),
+            shape: state.head.shape.unwrap_or(Shape::Exploratory),
+            anchored: state.anchors.iter().map(|a| a.seq).collect(),
+            claim: Some(claim.clone()),
+        };
+        let removed = inside.iter().map(|s| s.from).collect();
+        let added = self.remake(settings, key, state, origin, &BTreeMap::new()).await?.ok_or_else(failed)?;
+        let commit = Commit { removed, added: vec![added.clone()], ..self.unchanged(key, state) };
+        Ok((commit, Edited { summary: Some(added), anchors: state.anchors.clone(), ..Edited::default() }))
+    }
+
+    /// Turns that are anchored by wish (rule S2c), each with the rest of its tool call (rule S6).
+    async fn plan_anchors(&self, key: &SessionKey, state: &State, seqs: &[u32]) -> Result<(Commit, Edited), Fault> {
+        let head = &state.head;
+        if let Some(seq) = seqs.iter().find(|seq| **seq > head.last) {
+            return Err(Fault::field("seqs", format!("there is no turn {seq}; the last turn of the session is {}", head.last)));
+        }
+        let named = self.store.pick(key, self.clock.now(), head.incarnation, seqs).await?;
+        let mut wanted: BTreeSet<u32> = seqs.iter().copied().collect();
+        for (turn, _) in named.iter().filter(|(turn, _)| matches!(turn.role, Role::Assistant | Role::Tool)) {
+            let from = if turn.role == Role::Tool { turn.seq.saturating_sub(PAIR_REACH).max(1) } else { turn.seq };
+            let near = self.read(key, head.incarnation, from, turn.seq.saturating_add(PAIR_REACH)).await?.0;
+            wanted.extend(unit_of(&policy::tool_pairs(&near), turn.seq));
+        }
+        let known: BTreeMap<u32, &Anchor> = state.anchors.iter().map(|a| (a.seq, a)).collect();
+        let anchor = |seq: &u32| {
+            let new = || Anchor { seq: *seq, rule: strata_core::RuleId("S2c"), retracted_by: 0 };
+            known.get(seq).map_or_else(new, |anchor| (*anchor).clone())
+        };
+        let anchors = wanted.iter().map(anchor).collect();
+        let pinned = wanted.iter().copied().filter(|seq| !state.pins.contains(seq)).collect();
+        Ok((Commit { pinned, ..self.unchanged(key, state) }, Edited { anchors, ..Edited::default() }))
+    }
+
+    /// Anchors that end by wish. Their turns are judged again without the wish, and the ranges they stand in are remade, so
+    /// that what was verbatim is summarised now (rules S2, S3).
+    async fn plan_release(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        state: &State,
+        seqs: &[u32],
+    ) -> Result<(Commit, Edited), Fault> {
+        let (head, named) = (&state.head, seqs.iter().copied().collect::<BTreeSet<u32>>());
+        let anchors: BTreeMap<u32, &Anchor> = state.anchors.iter().map(|a| (a.seq, a)).collect();
+        let mut commit = self.unchanged(key, state);
+        let (mut released, mut kept) = (BTreeSet::new(), Vec::new());
+        for summary in &state.summaries {
+            let asked: Vec<u32> =
+                named.range(summary.from..=summary.to).copied().filter(|seq| anchors.contains_key(seq)).collect();
+            if asked.is_empty() {
+                continue;
+            }
+            let (turns, stored) = self.read(key, head.incarnation, summary.from, summary.to).await?;
+            let pairs = policy::tool_pairs(&turns);
+            let units: BTreeSet<u32> = asked.iter().flat_map(|seq| unit_of(&pairs, *seq)).collect();
+            let stored: BTreeMap<u32, Verdict> = stored.into_iter().map(|v| (v.seq, v)).collect();
+            let mut judged = Judged::default();
+            self.judge_into(&mut judged, key, head.incarnation, turns).await?;
+            judged.pin(|seq| state.pins.contains(&seq) && !named.contains(&seq) && !units.contains(&seq));
+            let again =
+                self.tasks.blocking("session release", move || policy::judge(&judged.views(..))).await.map_err(|_| failed())?;
+            let mut newer = BTreeMap::new();
+            for mut verdict in again.into_iter().filter(|v| units.contains(&v.seq)) {
+                let Some(anchor) = anchors.get(&verdict.seq) else { continue };
+                // What later ranges took back is not seen from here.
+                if let Some(old) = stored.get(&verdict.seq).filter(|old| old.retracted_by > verdict.retracted_by) {
+                    verdict.retracted_by = old.retracted_by;
+                    verdict.retracted_sentences.clone_from(&old.retracted_sentences);
+                    verdict.denied.clone_from(&old.denied);
+                }
+                if matches!(verdict.rule.0, "S2a" | "S6") && verdict.is_anchor() {
+                    kept.push((*anchor).clone());
+                    continue;
+                }
+                if verdict.outcome == Outcome::Anchored {
+                    verdict.outcome = Outcome::Summarised;
+                }
+                released.insert(verdict.seq);
+                newer.insert(verdict.seq, verdict);
+            }
+            if newer.is_empty() {
+                continue;
+            }
+            let origin = Origin {
+                range: SeqRange { from: summary.from, to: summary.to },
+                level: summary.level,
+                shape: head.shape.unwrap_or(Shape::Exploratory),
+                anchored: BTreeSet::new(),
+                claim: None,
+            };
+            if let Some(remade) = self.remake(settings, key, state, origin, &newer).await? {
+                commit.removed.push(summary.from);
+                commit.added.push(remade);
+            }
+            commit.verdicts.extend(newer.into_values());
+        }
+        // Turns that were not compressed yet are anchors by wish alone.
+        released.extend(named.range(head.through + 1..).copied().filter(|seq| state.pins.contains(seq)));
+        commit.anchors.retain(|anchor| !released.contains(&anchor.seq));
+        commit.unpinned = released.iter().copied().filter(|seq| state.pins.contains(seq)).collect();
+        Ok((commit, Edited { released: released.into_iter().collect(), kept, ..Edited::default() }))
+    }
+
+    /// Compresses one range: by rule, or as the client did.
+    async fn plan_range(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        state: &State,
+        pending: Vec<Turn>,
+        range: SeqRange,
+        claim: Option<Claim>,
+    ) -> Result<(Commit, Edited), Fault> {
+        let head = &state.head;
         let mut judged = Judged::default();
         self.judge_into(&mut judged, key, head.incarnation, pending).await?;
         // Anchors of earlier ranges may be released, and with a retraction any turn within reach may be hit.
@@ -220,15 +440,17 @@ impl Compressor {
             self.judge_into(&mut judged, key, head.incarnation, turns).await?;
             earlier.extend(verdicts.into_iter().map(|v| (v.seq, v)));
         }
+        // A wish may have come, or gone, after the turn.
+        judged.pin(|seq| state.pins.contains(&seq));
 
         let settings = settings.clone();
-        let state = Arc::new(state);
+        let state = Arc::new(state.clone());
         let judged = Arc::new(judged);
         let decide = {
             let (judged, state) = (Arc::clone(&judged), Arc::clone(&state));
-            move || decide(&settings, &state, &judged, range, &earlier)
+            move || decide(&settings, &state, &judged, range, &earlier, claim.as_ref())
         };
-        let decided = self.tasks.blocking("session plan", decide).await.map_err(|_| failed())?;
+        let decided = self.tasks.blocking("session plan", decide).await.map_err(|_| failed())??;
 
         // Ranges that hold a turn which has been taken back since are remade from their originals without it.
         let mut added = vec![decided.summary.clone()];
@@ -236,10 +458,14 @@ impl Compressor {
         for old in &state.summaries {
             let hit = decided.retracted.range(old.from..=old.to).next().is_some();
             if hit {
-                let range = SeqRange { from: old.from, to: old.to };
-                if let Some(remade) =
-                    self.remake(&decided.settings, key, &state, range, old.level, decided.shape, &decided.retracted).await?
-                {
+                let origin = Origin {
+                    range: SeqRange { from: old.from, to: old.to },
+                    level: old.level,
+                    shape: decided.shape,
+                    anchored: BTreeSet::new(),
+                    claim: None,
+                };
+                if let Some(remade) = self.remake(&decided.settings, key, &state, origin, &decided.retracted).await? {
                     removed.push(old.from);
                     added.push(remade);
                 }
@@ -248,6 +474,9 @@ impl Compressor {
         let tokens: u64 = judged.views(range.from..=range.to).iter().map(|v| u64::from(v.turn.tokens)).sum();
         let mut verdicts = decided.verdicts.clone();
         verdicts.extend(decided.retracted.values().cloned());
+        // What was taken back is no wish any more (rule S2b).
+        let unpinned: Vec<u32> =
+            verdicts.iter().filter(|v| !v.is_anchor() && state.pins.contains(&v.seq)).map(|v| v.seq).collect();
         let commit = Commit {
             through: range.to,
             through_tokens: state.head.through_tokens + tokens,
@@ -256,33 +485,46 @@ impl Compressor {
             removed,
             added,
             verdicts,
+            unpinned,
             ..self.unchanged(key, &state)
         };
         let pins = state.anchors.iter().filter(|a| a.seq > range.to).cloned();
         let anchors = decided.anchors.into_iter().chain(pins).collect();
-        Ok((commit, Compression { summary: Some(decided.summary), anchors, verdicts: decided.verdicts }))
+        Ok((commit, Edited { summary: Some(decided.summary), anchors, verdicts: decided.verdicts, ..Edited::default() }))
     }
 
     /// One range again, from its originals and the verdicts they have, `newer` ones first.
-    #[expect(clippy::too_many_arguments, reason = "a summary's whole origin, named")]
     async fn remake(
         &self,
         settings: &SessionSettings,
         key: &SessionKey,
         state: &State,
-        range: SeqRange,
-        level: u32,
-        shape: Shape,
+        origin: Origin,
         newer: &BTreeMap<u32, Verdict>,
     ) -> Result<Option<Summary>, Fault> {
+        let range = origin.range;
         let (turns, stored) = self.read(key, state.head.incarnation, range.from, range.to).await?;
         let mut verdicts: BTreeMap<u32, Verdict> = stored.into_iter().map(|v| (v.seq, v)).collect();
         verdicts.extend(newer.range(range.from..=range.to).map(|(seq, v)| (*seq, v.clone())));
         let mut judged = Judged::default();
         self.judge_into(&mut judged, key, state.head.incarnation, turns).await?;
-        let bounds = SummaryBounds { tokens: settings.summary_tokens, tool_tokens: settings.tool_sentence_tokens, shape, level };
-        let work = move || policy::summarise(&judged.views(..), &verdicts, bounds, &tokens::count, &tokens::cut);
-        self.tasks.blocking("session summary", work).await.map_err(|_| failed())
+        let bounds = SummaryBounds {
+            tokens: settings.summary_tokens,
+            tool_tokens: settings.tool_sentence_tokens,
+            shape: origin.shape,
+            level: origin.level,
+        };
+        let work = move || {
+            let views = judged.views(..);
+            let Some(summary) = policy::summarise(&views, &verdicts, bounds, &tokens::count, &tokens::cut) else {
+                return Ok(None);
+            };
+            match origin.claim {
+                None => Ok(Some(summary)),
+                Some(claim) => claimed(summary, &claim, &views, &verdicts, &origin.anchored, bounds).map(Some),
+            }
+        };
+        self.tasks.blocking("session summary", work).await.map_err(|_| failed())?
     }
 
     /// Turns of a range with their verdicts, in as many steps as their size asks for.
@@ -364,7 +606,8 @@ fn decide(
     judged: &Judged,
     range: SeqRange,
     earlier: &BTreeMap<u32, Verdict>,
-) -> Decided {
+    claim: Option<&Claim>,
+) -> Result<Decided, Fault> {
     let all = judged.views(..);
     let verdicts = policy::judge(&all);
     let by_seq: BTreeMap<u32, Verdict> = verdicts.into_iter().map(|v| (v.seq, v)).collect();
@@ -411,18 +654,36 @@ fn decide(
     };
     let bounds = SummaryBounds { tokens: settings.summary_tokens, tool_tokens: settings.tool_sentence_tokens, shape, level: 0 };
     let views = judged.views(range.from..=range.to);
-    let summary = policy::summarise(&views, &by_seq, bounds, &tokens::count, &tokens::cut).unwrap_or_else(|| Summary {
-        from: range.from,
-        to: range.to,
-        sentences: Vec::new(),
-        values: Vec::new(),
-        made_by: policy::Maker::Rules,
-        level: 0,
-        from_time: strata_core::Timestamp::ZERO,
-        to_time: strata_core::Timestamp::ZERO,
-    });
-    Decided { settings: settings.clone(), summary, shape, anchors: anchors.into_values().collect(), verdicts: covered, retracted }
+    let mut summary = policy::summarise(&views, &by_seq, bounds, &tokens::count, &tokens::cut).ok_or_else(failed)?;
+    if let Some(claim) = claim {
+        let anchored = anchors.keys().copied().collect();
+        summary = claimed(summary, claim, &views, &by_seq, &anchored, bounds)?;
+    }
+    let anchors = anchors.into_values().collect();
+    Ok(Decided { settings: settings.clone(), summary, shape, anchors, verdicts: covered, retracted })
 }
+
+/// The client's sentences in place of those that the rules made of the same turns, if they are true to them. The value index
+/// is the service's own.
+fn claimed(
+    rules: Summary,
+    claim: &Claim,
+    views: &[View<'_>],
+    verdicts: &BTreeMap<u32, Verdict>,
+    anchored: &BTreeSet<u32>,
+    bounds: SummaryBounds,
+) -> Result<Summary, Fault> {
+    if !claim.source_hash.is_empty() && claim.source_hash != rules.source_hash {
+        return Err(Fault::new(Reason::VersionMismatch, "source_hash: the turns are not those it was made of; read them again"));
+    }
+    let summary = Summary { sentences: claim.sentences.clone(), made_by: Maker::Client, ..rules };
+    truth::verify(&summary, views, verdicts, anchored, bounds, LANGUAGE).map_err(|flaws| truth::refusal(&flaws))?;
+    Ok(summary)
+}
+
+/// What the judgement over summaries needs to know of language.
+pub(crate) const LANGUAGE: Language<'static> =
+    Language { read: &statements, missing: &values::missing, holds: &values::holds, count: &tokens::count };
 
 /// Whether a turn is worth finding: instructions are not part of what was said.
 pub(crate) const fn is_said(role: Role) -> bool {

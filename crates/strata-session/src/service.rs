@@ -1,8 +1,8 @@
 //! The gRPC surface: from a signed call to the store and the rules, and back. Nothing is decided here.
 
-use crate::compress::{Answer, Compression, Compressor, Request as CompressRequest, value_shares};
+use crate::compress::{Answer, Claim, Compressor, Edit, Edited, Request as EditRequest, value_shares};
 use crate::search::{Query, Searcher};
-use crate::store::{Append, Head, RequestKey, SessionKey, SessionStore, UserTag, WindowRead, not_found};
+use crate::store::{Append, Head, RequestKey, SessionKey, SessionStore, State, UserTag, WindowRead, not_found};
 use arc_swap::ArcSwap;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -13,7 +13,9 @@ use strata_api::error::status;
 use strata_api::page::PageTokens;
 use strata_api::session::v1 as pb;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryService;
-use strata_core::policy::session::{self as policy, Anchor, SessionSettings, Turn, Verdict, WindowBudget, WindowInput};
+use strata_core::policy::session::{
+    self as policy, Anchor, SeqRange, SessionSettings, Summary, Turn, Verdict, WindowBudget, WindowInput,
+};
 use strata_core::policy::settings::PolicySettings;
 use strata_core::rule::Finding;
 use strata_core::{Fault, Owner, Reason, SessionId, Timestamp, limits};
@@ -62,6 +64,45 @@ impl SessionCall {
     /// The session as the caller may see it.
     fn visible(&self, head: &Head) -> Result<(), Fault> {
         if head.visible_to(self.call.owner.agent.as_ref()) { Ok(()) } else { Err(not_found(&self.session)) }
+    }
+}
+
+/// A paged list of one session: what its tokens are bound to (case C131).
+struct List(Vec<String>);
+
+impl SessionCall {
+    /// A list of this session under a filter.
+    fn list(&self, method: &str, filter: &[&str]) -> List {
+        let agent = self.call.owner.agent.as_ref().map_or("", |a| a.as_str());
+        let owner = [method, &self.call.owner.user_key(), agent, self.session.as_str()].map(str::to_owned);
+        List(owner.into_iter().chain(filter.iter().map(|part| (*part).to_owned())).collect())
+    }
+}
+
+impl List {
+    fn binding(&self) -> Vec<&str> {
+        self.0.iter().map(String::as_str).collect()
+    }
+
+    fn mint(&self, tokens: &PageTokens, incarnation: u64, next: impl std::fmt::Display) -> String {
+        tokens.mint(&self.binding(), &format!("{incarnation}:{next}"))
+    }
+
+    /// Where the page begins; none on the first one. The token names the incarnation: a new session with the same id is
+    /// another list.
+    fn open<T: std::str::FromStr>(&self, tokens: &PageTokens, token: &str, incarnation: u64) -> Result<Option<T>, Fault> {
+        let stale = || {
+            Fault::new(
+                Reason::InvalidPageToken,
+                "page_token: the session is not the one the list began with; start again without it",
+            )
+        };
+        let Some(cursor) = tokens.open(&self.binding(), token)? else { return Ok(None) };
+        let (of, next) = cursor.split_once(':').ok_or_else(stale)?;
+        if of != incarnation.to_string() {
+            return Err(stale());
+        }
+        next.parse().map(Some).map_err(|_| stale())
     }
 }
 
@@ -248,33 +289,15 @@ impl SessionService {
         let body = request.get_ref();
         let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
         let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
-        let user = at.call.owner.user_key();
-        let agent = at.call.owner.agent.as_ref().map_or("", |a| a.as_str());
-        let binding = ["ListTurns", &user, agent, at.session.as_str()];
-        let cursor = self.shared.page_tokens.open(&binding, &body.page_token)?;
-        let stale = || {
-            Fault::new(
-                Reason::InvalidPageToken,
-                "page_token: the session is not the one the list began with; start again without it",
-            )
-        };
-        // The cursor names the incarnation: a new session with the same id is another list.
-        let (incarnation, from) = match &cursor {
-            None => (None, 1),
-            Some(cursor) => {
-                let (incarnation, seq) = cursor.split_once(':').ok_or_else(stale)?;
-                (Some(incarnation.parse::<u64>().map_err(|_| stale())?), seq.parse().map_err(|_| stale())?)
-            }
-        };
+        let list = at.list("ListTurns", &[]);
+        let state = self.state(&at).await?;
+        let from = list.open(&self.shared.page_tokens, &body.page_token, state.head.incarnation)?.unwrap_or(1);
         let read = self.shared.store.turns(&at.key, at.call.now, from, from.saturating_add(page.size - 1)).await?;
         let read = read.ok_or_else(|| not_found(&at.session))?;
         at.visible(&read.head)?;
-        if incarnation.is_some_and(|i| i != read.head.incarnation) {
-            return Err(stale());
-        }
         let next = read.turns.last().map_or(from, |t| t.seq + 1);
         let next_page_token = if next <= read.head.last && !read.turns.is_empty() {
-            self.shared.page_tokens.mint(&binding, &format!("{}:{next}", read.head.incarnation))
+            list.mint(&self.shared.page_tokens, read.head.incarnation, next)
         } else {
             String::new()
         };
@@ -305,7 +328,8 @@ impl SessionService {
                 "bytes of text in one answer; ask for a smaller range",
             ));
         }
-        Ok(pb::GetTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts) })
+        let source_hash = if read.turns.is_empty() { String::new() } else { policy::source_hash(&read.turns) };
+        Ok(pb::GetTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts), source_hash })
     }
 
     async fn search(&self, request: Request<pb::SearchTurnsRequest>) -> Result<pb::SearchTurnsResponse, Fault> {
@@ -350,30 +374,136 @@ impl SessionService {
         let settings = self.settings();
         let keep = limits::page("keep_turns", body.keep_turns, settings.keep_turns, limits::PAGE_MAX)?.size;
         let request_key = request_key!("CompressSession", body);
-        if at.call.owner.agent.is_some() {
-            let state = self.shared.store.state(&at.key, at.call.now).await?;
-            state.map_or(Ok(()), |state| at.visible(&state.head))?;
-        }
-        let shared = Arc::clone(&self.shared);
+        let coarser = (Arc::clone(&self.shared), settings.clone(), at.key.clone());
         detached_write(async move {
-            let request = request_key.map(|key| CompressRequest { key, encode: &|c| wire_compression(c).encode_to_vec() });
-            let answer = shared.compressor.run(&settings, &at.key, keep, request).await?;
-            let answer = match answer {
-                Answer::New(compression) => wire_compression(&compression),
-                Answer::Replay(bytes) => pb::CompressSessionResponse::decode(bytes.as_slice())
-                    .map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))?,
-            };
-            shared.compressor.coarsen(&settings, &at.key).await?;
+            let answer = edited(&coarser.0, &settings, at, Edit::Compress { keep }, request_key, wire_compression).await?;
+            coarser.0.compressor.coarsen(&coarser.1, &coarser.2).await?;
             Ok(answer)
         })
         .await
     }
 
+    async fn commit_summary(&self, request: Request<pb::CommitSummaryRequest>) -> Result<pb::CommitSummaryResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let request_key = request_key!("CommitSummary", body);
+        if body.from_seq == 0 {
+            return Err(Fault::field("from_seq", "turns are numbered from 1"));
+        }
+        if body.to_seq < body.from_seq {
+            return Err(Fault::field("to_seq", "must be from_seq or later"));
+        }
+        let claim = Claim {
+            range: SeqRange { from: body.from_seq, to: body.to_seq },
+            sentences: convert::sentences(body.sentences.clone(), tokens::count)?,
+            source_hash: common::optional_text("source_hash", &body.source_hash, limits::ID_BYTES)?,
+        };
+        self.edit(at, Edit::Summary(claim), request_key, |edited| pb::CommitSummaryResponse {
+            summary: edited.summary.as_ref().map(|s| convert::wire_summary(s, limits::WINDOW_VALUES)),
+            anchors: edited.anchors.iter().map(convert::wire_anchor).collect(),
+            verdicts: edited.verdicts.iter().map(convert::wire_verdict).collect(),
+        })
+        .await
+    }
+
+    async fn anchor(&self, request: Request<pb::AnchorTurnsRequest>) -> Result<pb::AnchorTurnsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let request_key = request_key!("AnchorTurns", body);
+        let edit = Edit::Anchor(convert::turn_numbers(&body.seqs)?);
+        self.edit(at, edit, request_key, |edited| pb::AnchorTurnsResponse {
+            anchors: edited.anchors.iter().map(convert::wire_anchor).collect(),
+        })
+        .await
+    }
+
+    async fn release(&self, request: Request<pb::ReleaseAnchorsRequest>) -> Result<pb::ReleaseAnchorsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let request_key = request_key!("ReleaseAnchors", body);
+        let edit = Edit::Release(convert::turn_numbers(&body.seqs)?);
+        self.edit(at, edit, request_key, |edited| pb::ReleaseAnchorsResponse {
+            released: edited.released.clone(),
+            kept: edited.kept.iter().map(convert::wire_anchor).collect(),
+        })
+        .await
+    }
+
+    /// Changes what is kept of turns; what was begun is finished when the caller has gone.
+    async fn edit<T: Message + Default + 'static>(
+        &self,
+        at: SessionCall,
+        edit: Edit,
+        request: Option<RequestKey>,
+        wire: fn(&Edited) -> T,
+    ) -> Result<T, Fault> {
+        let (shared, settings) = (Arc::clone(&self.shared), self.settings());
+        detached_write(async move { edited(&shared, &settings, at, edit, request, wire).await }).await
+    }
+
+    /// The state of a session that the caller may see.
+    async fn state(&self, at: &SessionCall) -> Result<State, Fault> {
+        let state = self.shared.store.state(&at.key, at.call.now).await?.ok_or_else(|| not_found(&at.session))?;
+        at.visible(&state.head)?;
+        Ok(state)
+    }
+
+    async fn summaries(&self, request: Request<pb::GetSummariesRequest>) -> Result<pb::GetSummariesResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
+        let to = if body.to_seq == 0 { u32::MAX } else { body.to_seq };
+        if to < body.from_seq {
+            return Err(Fault::field("to_seq", "must be from_seq or later"));
+        }
+        let state = self.state(&at).await?;
+        let (from_seq, to_seq) = (body.from_seq.to_string(), body.to_seq.to_string());
+        let list = at.list("GetSummaries", &[&from_seq, &to_seq]);
+        let from = list.open(&self.shared.page_tokens, &body.page_token, state.head.incarnation)?.unwrap_or(body.from_seq);
+        // A range that was remade between two pages may be seen twice, never missed.
+        let mut rest = state.summaries.iter().filter(|s| s.to >= from && s.from <= to).peekable();
+        let (mut shown, mut values) = (Vec::new(), 0);
+        while let Some(summary) = rest.next_if(|s| {
+            shown.is_empty() || (shown.len() < page.size as usize && values + s.values.len() <= limits::WINDOW_VALUES)
+        }) {
+            values += summary.values.len();
+            shown.push(convert::wire_summary(summary, limits::SUMMARY_VALUES));
+        }
+        let next_page_token = rest
+            .peek()
+            .map_or_else(String::new, |next: &&Summary| list.mint(&self.shared.page_tokens, state.head.incarnation, next.from));
+        Ok(pb::GetSummariesResponse {
+            summaries: shown,
+            next_page_token,
+            capped: page.capped,
+            covered_seq: state.head.through,
+            last_seq: state.head.last,
+        })
+    }
+
+    async fn sessions(&self, request: Request<pb::ListSessionsRequest>) -> Result<pb::ListSessionsResponse, Fault> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id)?;
+        let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
+        let user = call.owner.user_key();
+        let agent = call.owner.agent.as_ref();
+        let binding = ["ListSessions", &user, agent.map_or("", |a| a.as_str())];
+        let after = self.shared.page_tokens.open(&binding, &body.page_token)?.map(SessionId::new).transpose()?;
+        let tag = UserTag::of(&call.owner);
+        // One more tells whether there is a next page.
+        let mut heads = self.shared.store.session_page(&tag, agent, call.now, after.as_ref(), page.size + 1).await?;
+        let more = heads.len() > page.size as usize;
+        heads.truncate(page.size as usize);
+        let last = heads.last().filter(|_| more);
+        let next_page_token = last.map(|h| self.shared.page_tokens.mint(&binding, h.session.as_str())).unwrap_or_default();
+        let sessions = heads.iter().map(wire_head).collect();
+        Ok(pb::ListSessionsResponse { sessions, next_page_token, capped: page.capped })
+    }
+
     async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<pb::GetSessionResponse, Fault> {
         let body = request.get_ref();
         let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
-        let state = self.shared.store.state(&at.key, at.call.now).await?.ok_or_else(|| not_found(&at.session))?;
-        at.visible(&state.head)?;
+        let state = self.state(&at).await?;
         let head = &state.head;
         let (shape, rule) = match head.shape {
             Some(shape) if head.declared => (shape, Finding::new("S1", shape.name(), "declared by the caller")),
@@ -430,7 +560,44 @@ fn wire_turns(session: &SessionId, turns: Vec<Turn>, verdicts: &[Verdict]) -> Ve
         .collect()
 }
 
-fn wire_compression(compression: &Compression) -> pb::CompressSessionResponse {
+/// Makes a change and gives its answer, also when it is repeated.
+async fn edited<T: Message + Default>(
+    shared: &Shared,
+    settings: &SessionSettings,
+    at: SessionCall,
+    edit: Edit,
+    request: Option<RequestKey>,
+    wire: fn(&Edited) -> T,
+) -> Result<T, Fault> {
+    if at.call.owner.agent.is_some() {
+        // An ended session answers below.
+        let state = shared.store.state(&at.key, at.call.now).await?;
+        state.map_or(Ok(()), |state| at.visible(&state.head))?;
+    }
+    let encode = move |edited: &Edited| wire(edited).encode_to_vec();
+    let request = request.map(|key| EditRequest { key, encode: &encode });
+    match shared.compressor.run(settings, &at.key, &edit, request).await? {
+        Answer::New(edited) => Ok(wire(&edited)),
+        Answer::Replay(bytes) => {
+            T::decode(bytes.as_slice()).map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))
+        }
+    }
+}
+
+fn wire_head(head: &Head) -> pb::SessionInfo {
+    pb::SessionInfo {
+        session_id: head.session.as_str().to_owned(),
+        agent_id: head.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        incarnation: head.incarnation,
+        shape: head.shape.map_or(pb::Shape::Unspecified, convert::wire_shape).into(),
+        last_seq: head.last,
+        bytes: head.bytes,
+        create_time: Some(common::wire_time(head.create_time)),
+        expire_time: Some(common::wire_time(head.expire_time)),
+    }
+}
+
+fn wire_compression(compression: &Edited) -> pb::CompressSessionResponse {
     let summary = compression.summary.as_ref().filter(|s| !s.is_empty());
     pb::CompressSessionResponse {
         summary: summary.map(|s| convert::wire_summary(s, limits::WINDOW_VALUES)),
@@ -459,6 +626,38 @@ impl SessionMemoryService for SessionService {
 
     async fn search_turns(&self, request: Request<pb::SearchTurnsRequest>) -> Result<Response<pb::SearchTurnsResponse>, Status> {
         reply(self.search(request).await)
+    }
+
+    async fn anchor_turns(&self, request: Request<pb::AnchorTurnsRequest>) -> Result<Response<pb::AnchorTurnsResponse>, Status> {
+        reply(self.anchor(request).await)
+    }
+
+    async fn release_anchors(
+        &self,
+        request: Request<pb::ReleaseAnchorsRequest>,
+    ) -> Result<Response<pb::ReleaseAnchorsResponse>, Status> {
+        reply(self.release(request).await)
+    }
+
+    async fn commit_summary(
+        &self,
+        request: Request<pb::CommitSummaryRequest>,
+    ) -> Result<Response<pb::CommitSummaryResponse>, Status> {
+        reply(Self::commit_summary(self, request).await)
+    }
+
+    async fn get_summaries(
+        &self,
+        request: Request<pb::GetSummariesRequest>,
+    ) -> Result<Response<pb::GetSummariesResponse>, Status> {
+        reply(self.summaries(request).await)
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<pb::ListSessionsRequest>,
+    ) -> Result<Response<pb::ListSessionsResponse>, Status> {
+        reply(self.sessions(request).await)
     }
 
     async fn compress_session(

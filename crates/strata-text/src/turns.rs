@@ -7,6 +7,7 @@
 
 use crate::analyze::{analyze_query, hash};
 use crate::clean::Cleaned;
+use crate::features::features;
 use crate::phrases::{compile, regex, without};
 use crate::sentence::sentence_spans;
 use crate::{tokens, values};
@@ -14,6 +15,7 @@ use regex::Regex;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use strata_core::policy::session::{CuedValue, Retraction, Role, SentenceCues, TurnCues};
+use strata_core::policy::summary::Statement;
 
 macro_rules! cues {
     ($( $(#[$doc:meta])* $name:ident = $en:expr, $zh:expr; )*) => { $(
@@ -347,6 +349,44 @@ pub fn turn_cues(text: &str, role: Role) -> TurnCues {
     let cleaned = Cleaned::new(text).text;
     let failed = role == Role::Tool && (FAILURE_FIELD.is_match(&cleaned) || FAILURE.is_match(&without(&cleaned, &NO_FAILURE)));
     TurnCues { sentences, failed }
+}
+
+/// Reports that somebody asks, wants or proposes.
+static RELAYS: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "ask(?:s|ed|ing)?",
+            "wonder(?:s|ed|ing)?",
+            "(?:in|en)quir\\w+",
+            "question(?:s|ed|ing)?",
+            "want(?:s|ed)?",
+            "wish(?:es|ed)?",
+            "(?:would|'d) like",
+            "request(?:s|ed|ing)?",
+            "need(?:s|ed)?",
+            "look(?:s|ed|ing)? (?:for|into)",
+            "search(?:es|ed|ing)? for",
+            "propos\\w+",
+            "suggest\\w*",
+            "hop(?:es?|ed|ing)",
+            "plan(?:s|ned|ning)? (?:to|on|for)",
+            "tr(?:y|ies|ied|ying) to",
+            "(?:is|are|was|were) (?:interested|curious)",
+            "whether",
+        ],
+        &["问", "咨询", "想", "希望", "要求", "请求", "需要", "建议", "提议", "打听", "是否", "能否", "可否", "求", "找"],
+    )
+});
+
+/// The sentences of a text with all that their language says, for the judgement over summaries (rules S3 to S5). Each holds
+/// the same sentence as the one of [`turn_cues`] in its place.
+#[must_use]
+pub fn statements(text: &str, role: Role) -> Vec<Statement> {
+    let statement = |cues: SentenceCues| {
+        let said = &text[cues.start..cues.end];
+        Statement { features: features(said), relays: RELAYS.is_match(&Cleaned::new(said).text), cues }
+    };
+    turn_cues(text, role).sentences.into_iter().map(statement).collect()
 }
 
 fn sentence_cues(

@@ -78,6 +78,12 @@ pub fn missing(content: &[ProtectedValue], quotes: &[(&str, &[ProtectedValue])])
         .collect()
 }
 
+/// Whether a text holds a value letter for letter, with nothing glued to it (rule S3).
+#[must_use]
+pub fn holds(text: &str, value: &str) -> bool {
+    stands_alone(text, value)
+}
+
 /// Whether `needle` stands in `text` with no letter or digit glued to either end: 5 does not stand in 50.
 fn stands_alone(text: &str, needle: &str) -> bool {
     !needle.is_empty()

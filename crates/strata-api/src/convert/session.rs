@@ -2,7 +2,8 @@
 
 use super::common;
 use crate::session::v1 as pb;
-use strata_core::policy::session::{Anchor, Maker, Role, Shape, Summary, Turn, Verdict};
+use std::collections::BTreeSet;
+use strata_core::policy::session::{Anchor, Maker, Role, Shape, Summary, SummarySentence, Turn, Verdict};
 use strata_core::{Fault, SessionId, Timestamp, limits, time::SECOND};
 
 /// A session id.
@@ -157,11 +158,47 @@ pub fn wire_verdict(verdict: &Verdict) -> pb::TurnVerdict {
     pb::TurnVerdict { seq: verdict.seq, finding: Some(common::wire_finding(&verdict.finding())) }
 }
 
+/// Turn numbers of a call: 1 to [`limits::ANCHOR_TURNS`]; in order, each once.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `seqs` or `seqs[n]`.
+pub fn turn_numbers(seqs: &[u32]) -> Result<Vec<u32>, Fault> {
+    if seqs.is_empty() {
+        return Err(Fault::field("seqs", format!("must hold 1 to {} turn numbers", limits::ANCHOR_TURNS)));
+    }
+    if seqs.len() > limits::ANCHOR_TURNS {
+        return Err(Fault::limit("seqs", limits::ANCHOR_TURNS, "turn numbers"));
+    }
+    if let Some(at) = seqs.iter().position(|seq| *seq == 0) {
+        return Err(Fault::field(format!("seqs[{at}]"), "turns are numbered from 1"));
+    }
+    Ok(seqs.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect())
+}
+
+/// Sentences of a summary that a client made; `tokens` counts a text. Whether they are true is not judged here.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `sentences[n].text` or `sentences[n].seqs`, `LIMIT_REACHED` naming `sentences`.
+pub fn sentences(values: Vec<pb::SummarySentence>, tokens: impl Fn(&str) -> u32) -> Result<Vec<SummarySentence>, Fault> {
+    if values.len() > limits::SUMMARY_SENTENCES {
+        return Err(Fault::limit("sentences", limits::SUMMARY_SENTENCES, "sentences"));
+    }
+    let one = |(at, value): (usize, pb::SummarySentence)| {
+        let text = common::text(&format!("sentences[{at}].text"), &value.text, limits::CONTENT_CHARS)?;
+        if value.seqs.is_empty() || value.seqs.len() > limits::SENTENCE_TURNS {
+            let bounds = format!("must name the 1 to {} turns it comes from", limits::SENTENCE_TURNS);
+            return Err(Fault::field(format!("sentences[{at}].seqs"), bounds));
+        }
+        let seqs = value.seqs.into_iter().collect::<BTreeSet<u32>>().into_iter().collect();
+        Ok(SummarySentence { tokens: tokens(&text), text, seqs })
+    };
+    values.into_iter().enumerate().map(one).collect()
+}
+
 /// Wire form of a summary, with at most `values` values of its index.
 #[must_use]
 pub fn wire_summary(summary: &Summary, values: usize) -> pb::Summary {
-    let sentence =
-        |s: &strata_core::policy::session::SummarySentence| pb::SummarySentence { text: s.text.clone(), seqs: s.seqs.clone() };
+    let sentence = |s: &SummarySentence| pb::SummarySentence { text: s.text.clone(), seqs: s.seqs.clone() };
     // The newest are the present state.
     let skipped = summary.values.len().saturating_sub(values);
     pb::Summary {
@@ -177,6 +214,8 @@ pub fn wire_summary(summary: &Summary, values: usize) -> pb::Summary {
         .to_owned(),
         from_time: Some(common::wire_time(summary.from_time)),
         to_time: Some(common::wire_time(summary.to_time)),
+        source_hash: summary.source_hash.clone(),
+        values_left_out: u32::try_from(skipped).unwrap_or(u32::MAX),
     }
 }
 

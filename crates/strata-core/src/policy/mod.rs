@@ -13,4 +13,5 @@ pub mod registry;
 pub mod session;
 pub mod settings;
 pub mod status;
+pub mod summary;
 pub mod working;

@@ -449,6 +449,9 @@ pub struct Summary {
     pub made_by: Maker,
     /// Coarseness: 0 for a range as it was compressed; each remaking of several ranges as one adds 1.
     pub level: u32,
+    /// [`source_hash`] of the turns it was made from; empty for summaries of older versions.
+    #[serde(default)]
+    pub source_hash: String,
     /// Time of the first turn covered.
     pub from_time: Timestamp,
     /// Time of the last turn covered.
@@ -467,6 +470,20 @@ impl Summary {
     pub fn is_empty(&self) -> bool {
         self.sentences.is_empty() && self.values.is_empty()
     }
+}
+
+/// Hash of the turns that a summary is made from, 32 hexadecimal digits: number, role, time and text of each. Another session
+/// under the same id, or a turn that was redacted meanwhile, has another one (rule S4).
+#[must_use]
+pub fn source_hash<'a>(turns: impl IntoIterator<Item = &'a Turn>) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for turn in turns {
+        let parts = [turn.seq.to_string(), turn.role.name().to_owned(), turn.time.micros().to_string()];
+        hasher.update(crate::id::join(&[&parts[0], &parts[1], &parts[2], &turn.text]).as_bytes());
+    }
+    let mut hex = hasher.finalize().to_hex().to_string();
+    hex.truncate(32);
+    hex
 }
 
 /// The tool call of each TOOL turn: its seq and the seq of its call (rule S6). The call is the latest earlier ASSISTANT
@@ -852,6 +869,7 @@ pub fn summarise(
         values: values.into_references(),
         made_by: Maker::Rules,
         level: bounds.level,
+        source_hash: source_hash(views.iter().map(|view| view.turn)),
         from_time: first.turn.time,
         to_time: last.turn.time,
     })
@@ -1371,6 +1389,7 @@ mod tests {
             values: Vec::new(),
             made_by: Maker::Rules,
             level,
+            source_hash: String::new(),
             from_time: Timestamp::ZERO,
             to_time: Timestamp::ZERO,
         };
@@ -1411,6 +1430,7 @@ mod tests {
                     values: Vec::new(),
                     made_by: Maker::Rules,
                     level: 0,
+                    source_hash: String::new(),
                     from_time: Timestamp::ZERO,
                     to_time: Timestamp::ZERO,
                 }]

@@ -317,7 +317,12 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
     empty! { session_down:
         append_turns(session::AppendTurnsRequest) -> session::AppendTurnsResponse;
         list_turns(session::ListTurnsRequest) -> session::ListTurnsResponse;
+        anchor_turns(session::AnchorTurnsRequest) -> session::AnchorTurnsResponse;
+        release_anchors(session::ReleaseAnchorsRequest) -> session::ReleaseAnchorsResponse;
         compress_session(session::CompressSessionRequest) -> session::CompressSessionResponse;
+        commit_summary(session::CommitSummaryRequest) -> session::CommitSummaryResponse;
+        get_summaries(session::GetSummariesRequest) -> session::GetSummariesResponse;
+        list_sessions(session::ListSessionsRequest) -> session::ListSessionsResponse;
         get_session(session::GetSessionRequest) -> session::GetSessionResponse;
         end_session(session::EndSessionRequest) -> session::EndSessionResponse;
         search_turns(session::SearchTurnsRequest) -> session::SearchTurnsResponse;
@@ -329,7 +334,10 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
         let state = self.state.lock();
         let Some(turns) = state.turns.get(&body.session_id) else { return refuse(Reason::NotFound, "no such session") };
         let asked = (1..).zip(turns).filter(|(seq, _)| (body.from_seq..=body.to_seq).contains(seq));
-        Ok(Response::new(session::GetTurnsResponse { turns: asked.map(|(seq, (role, text))| turn(seq, *role, text)).collect() }))
+        Ok(Response::new(session::GetTurnsResponse {
+            turns: asked.map(|(seq, (role, text))| turn(seq, *role, text)).collect(),
+            ..Default::default()
+        }))
     }
 
     async fn get_window(&self, request: Request<session::GetWindowRequest>) -> Answer<session::GetWindowResponse> {

@@ -8,6 +8,7 @@ use super::{
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::BTreeSet;
 use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
 use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
@@ -185,6 +186,19 @@ impl<'c> At<'c> {
         Ok(())
     }
 
+    /// Remembers the encoded answer of another write than an append; the oldest ones make room. Dies with the session.
+    fn remember_answer(&self, request: RequestKey, answer: &[u8]) -> Result<(), Fault> {
+        let query = "INSERT OR REPLACE INTO compress_request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
+        let query = "DELETE FROM compress_request WHERE number IN (
+                       SELECT number FROM (
+                         SELECT number, row_number() OVER newest AS place, sum(length(answer)) OVER newest AS bytes
+                         FROM compress_request WHERE user = ?1 AND session = ?2 WINDOW newest AS (ORDER BY number DESC))
+                       WHERE place > 1 AND (place > ?3 OR bytes > ?4))";
+        self.execute(query, params![self.user, self.session, limits::SESSION_REQUESTS, limits::SESSION_ANSWER_BYTES])?;
+        Ok(())
+    }
+
     /// Renews the life; the tombstone follows (rules S10, S12). Answers the new end.
     fn renew(&self, head: &Head, now: Timestamp) -> Result<Timestamp, Fault> {
         let over = now.plus(head.ttl).max(head.expire_time);
@@ -217,15 +231,15 @@ impl<'c> At<'c> {
         rows.collect::<Result<_, _>>().map_err(sql)
     }
 
-    fn compressed(&self) -> Result<(Vec<Summary>, Vec<Anchor>), Fault> {
+    fn compressed(&self) -> Result<(Vec<Summary>, Vec<Anchor>, BTreeSet<u32>), Fault> {
         let query = "SELECT summary FROM summary WHERE user = ?1 AND session = ?2 AND first >= ?3 ORDER BY first";
         let summaries = self.rows(query, 0, |row| row.get::<_, String>(0))?;
         let summaries = summaries.iter().map(|json| read_json(json)).collect::<Result<_, _>>()?;
         let mut statement = self.db.prepare_cached("SELECT anchors FROM session WHERE user = ?1 AND id = ?2").map_err(sql)?;
         let anchors: String = statement.query_row(params![self.user, self.session], |row| row.get(0)).map_err(sql)?;
         let query = "SELECT seq FROM turn WHERE user = ?1 AND session = ?2 AND seq >= ?3 AND pinned = 1 ORDER BY seq";
-        let pins = self.rows(query, 0, |row| row.get::<_, u32>(0))?;
-        Ok((summaries, with_pins(read_json(&anchors)?, pins)))
+        let pins: BTreeSet<u32> = self.rows(query, 0, |row| row.get::<_, u32>(0))?.into_iter().collect();
+        Ok((summaries, with_pins(read_json(&anchors)?, &pins), pins))
     }
 
     fn append(&self, append: &Append) -> Result<Appended, Fault> {
@@ -338,14 +352,14 @@ impl<'c> At<'c> {
             let query = "INSERT OR REPLACE INTO verdict (user, session, seq, verdict) VALUES (?1, ?2, ?3, ?4)";
             self.execute(query, params![self.user, self.session, verdict.seq, write_json(verdict)?])?;
         }
+        for (seqs, pinned) in [(&commit.pinned, true), (&commit.unpinned, false)] {
+            for seq in seqs {
+                let query = "UPDATE turn SET pinned = ?4 WHERE user = ?1 AND session = ?2 AND seq = ?3";
+                self.execute(query, params![self.user, self.session, seq, pinned])?;
+            }
+        }
         if let Some((request, answer)) = &commit.request {
-            let query =
-                "INSERT OR REPLACE INTO compress_request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
-            self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
-            let query =
-                "DELETE FROM compress_request WHERE user = ?1 AND session = ?2 AND number <= (SELECT number FROM compress_request
-                         WHERE user = ?1 AND session = ?2 ORDER BY number DESC LIMIT 1 OFFSET ?3)";
-            self.execute(query, params![self.user, self.session, limits::COMPRESS_REQUESTS])?;
+            self.remember_answer(*request, answer)?;
         }
         Ok(Committed::Yes)
     }
@@ -387,7 +401,7 @@ impl<'c> At<'c> {
     }
 
     fn window(&self, head: Head, read: WindowRead) -> Result<WindowParts, Fault> {
-        let (summaries, anchors) = self.compressed()?;
+        let (summaries, anchors, _) = self.compressed()?;
         let floor = if head.shape == Some(Shape::Chat) { 0 } else { head.through };
         let mut tail = Vec::new();
         let (mut shown, mut spent, mut bytes) = (0_u32, 0_u64, 0);
@@ -474,8 +488,8 @@ impl SessionStore for EmbeddedSessions {
             .read(move |db| {
                 let at = At::new(db, &key);
                 let Some(head) = at.head(now)? else { return Ok(None) };
-                let (summaries, anchors) = at.compressed()?;
-                Ok(Some(State { head, summaries, anchors }))
+                let (summaries, anchors, pins) = at.compressed()?;
+                Ok(Some(State { head, summaries, anchors, pins }))
             })
             .await
     }
@@ -517,6 +531,30 @@ impl SessionStore for EmbeddedSessions {
                     format!("SELECT {HEAD} FROM session WHERE user = ?1 AND exp > ?2 ORDER BY exp DESC, id DESC LIMIT ?3");
                 let mut statement = db.prepare_cached(&query).map_err(sql)?;
                 let rows = statement.query_map(params![user, now.0, limits::SESSIONS_PER_USER], raw_head).map_err(sql)?;
+                rows.map(|raw| raw.map_err(sql).and_then(RawHead::into_head)).collect()
+            })
+            .await
+    }
+
+    async fn session_page(
+        &self,
+        user: &UserTag,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        after: Option<&SessionId>,
+        count: u32,
+    ) -> Result<Vec<Head>, Fault> {
+        let user = user.as_str().to_owned();
+        let agent = agent.map(|agent| agent.as_str().to_owned());
+        let after = after.map(|after| after.as_str().to_owned()).unwrap_or_default();
+        self.database
+            .read(move |db| {
+                let query = format!(
+                    "SELECT {HEAD} FROM session WHERE user = ?1 AND exp > ?2 AND id > ?3 AND (?4 IS NULL OR agent IN ('', ?4))
+                     ORDER BY id LIMIT ?5"
+                );
+                let mut statement = db.prepare_cached(&query).map_err(sql)?;
+                let rows = statement.query_map(params![user, now.0, after, agent, count], raw_head).map_err(sql)?;
                 rows.map(|raw| raw.map_err(sql).and_then(RawHead::into_head)).collect()
             })
             .await

@@ -8,6 +8,7 @@ pub mod embedded;
 pub mod redis;
 
 use async_trait::async_trait;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
 use strata_core::{AgentId, Fault, Owner, Reason, SessionId, Timestamp, limits};
@@ -299,6 +300,8 @@ pub struct State {
     pub summaries: Vec<Summary>,
     /// All anchors, pinned turns among them, in order of number.
     pub anchors: Vec<Anchor>,
+    /// Turns that were pinned when they were appended, or later (rule S2c).
+    pub pins: BTreeSet<u32>,
 }
 
 /// Turns of a range, with what became of them.
@@ -315,7 +318,7 @@ pub struct TurnsRead {
 /// A single turn, and what became of it when it was judged.
 pub type Picked = (Turn, Option<Verdict>);
 
-/// A compression to be committed, all or nothing, if nothing else was since it was planned (case C115).
+/// A change of what is kept of turns to be committed, all or nothing, if nothing else was since it was planned (case C115).
 #[derive(Clone, Debug)]
 pub struct Commit {
     /// Where to.
@@ -340,6 +343,10 @@ pub struct Commit {
     pub added: Vec<Summary>,
     /// New verdicts.
     pub verdicts: Vec<Verdict>,
+    /// Turns that are pinned from now on.
+    pub pinned: Vec<u32>,
+    /// Turns that are pinned no more.
+    pub unpinned: Vec<u32>,
     /// For repetitions: the request and its encoded answer.
     pub request: Option<(RequestKey, Vec<u8>)>,
 }
@@ -424,13 +431,26 @@ pub trait SessionStore: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn sessions(&self, user: &UserTag, now: Timestamp) -> Result<Vec<Head>, Fault>;
 
-    /// Commits a compression. Renews nothing (case C094).
+    /// Live sessions of a user that an agent may see, in order of id, after `after`, at most `count`. Does not renew.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn session_page(
+        &self,
+        user: &UserTag,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        after: Option<&SessionId>,
+        count: u32,
+    ) -> Result<Vec<Head>, Fault>;
+
+    /// Commits a compression, or another change of what is kept of turns. Renews nothing (case C094).
     ///
     /// # Errors
     /// `STORE_FULL`, `STORE_UNAVAILABLE`.
     async fn commit(&self, commit: Commit) -> Result<Committed, Fault>;
 
-    /// The encoded answer of a CompressSession that was committed with this request.
+    /// The encoded answer of a commit that was made with this request.
     ///
     /// # Errors
     /// `REQUEST_ID_REUSED`, `SESSION_ENDED`, `STORE_UNAVAILABLE`.
@@ -489,9 +509,9 @@ fn damaged() -> Fault {
     Fault::new(Reason::Internal, "a stored session value cannot be read")
 }
 
-/// All anchors: those of the last judgement, and pinned turns that were not judged yet (rule S2c), in order of number.
-fn with_pins(mut anchors: Vec<Anchor>, pins: impl IntoIterator<Item = u32>) -> Vec<Anchor> {
-    for seq in pins {
+/// All anchors: those of the last judgement, and pinned turns that were not judged since (rule S2c), in order of number.
+fn with_pins(mut anchors: Vec<Anchor>, pins: &BTreeSet<u32>) -> Vec<Anchor> {
+    for &seq in pins {
         if !anchors.iter().any(|a| a.seq == seq) {
             anchors.push(Anchor { seq, rule: strata_core::RuleId("S2c"), retracted_by: 0 });
         }

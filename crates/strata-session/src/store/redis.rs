@@ -7,7 +7,7 @@
 //! | `...:t` | list | turns: `tokens|JSON`, position = number - 1, so numbers are dense by construction |
 //! | `...:z` | hash | summaries (`s:<from>`), anchors (`a`), their order of priority (`o`), pins (`p`) |
 //! | `...:v` | hash | verdict of each judged turn |
-//! | `...:c` | hash | answers of CompressSession by request, and their order (`q`) |
+//! | `...:c` | hash | answers of other writes than appends by request, their order (`q`) and bytes (`b`) |
 //! | `strata:{user}:x:<session>` | hash | tombstone: incarnation, times, digests of request ids; no content |
 //! | `strata:{user}:i` | sorted set | live sessions by their end |
 //!
@@ -24,7 +24,7 @@ use super::{
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 use strata_core::policy::session::{Anchor, Shape, Summary, Turn};
 use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
@@ -237,8 +237,24 @@ end
 return out
 ";
 
-/// ARGV: now, incarnation, version, through, tokens, shape, anchors, order, request, body, answer, requests kept, number
-/// of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
+/// Remembers an answer; the oldest ones make room. Needs `now`, `C` and the number and bytes that are kept.
+const REMEMBER: &str = r"
+local function remember(request, value, count, room)
+  local have = redis.call('HMGET', C, 'q', 'b')
+  redis.call('HSET', C, 'r:' .. request, value)
+  local order, bytes = (have[1] or '') .. request, tonumber(have[2] or '0') + #value
+  while #order > 32 and (#order > 32 * count or bytes > room) do
+    local oldest = 'r:' .. string.sub(order, 1, 32)
+    bytes = bytes - redis.call('HSTRLEN', C, oldest)
+    redis.call('HDEL', C, oldest)
+    order = string.sub(order, 33)
+  end
+  redis.call('HSET', C, 'q', order, 'b', int(bytes))
+end
+";
+
+/// ARGV: now, incarnation, version, through, tokens, shape, anchors, order, request, body, answer, requests kept, their
+/// bytes, pinned, unpinned, number of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
 const COMMIT: &str = r"
 if not alive() then return 'GONE' end
 local m = redis.call('HMGET', M, 'inc', 'ver', 'decl', 'exp')
@@ -247,7 +263,18 @@ if m[2] ~= ARGV[3] then return 'RACED' end
 redis.call('HSET', M, 'ver', int(tonumber(ARGV[3]) + 1), 'thr', ARGV[4], 'ttok', ARGV[5])
 if ARGV[6] ~= '' and m[3] == '0' then redis.call('HSET', M, 'shape', ARGV[6]) end
 redis.call('HSET', Z, 'a', ARGV[7], 'o', ARGV[8])
-local at = 13
+if ARGV[14] ~= '' or ARGV[15] ~= '' then
+  local out, seen = '', {}
+  for s in string.gmatch(ARGV[15], '(%d+),') do seen[s] = true end
+  for s in string.gmatch((redis.call('HGET', Z, 'p') or '') .. ARGV[14], '(%d+),') do
+    if not seen[s] then
+      seen[s] = true
+      out = out .. s .. ','
+    end
+  end
+  redis.call('HSET', Z, 'p', out)
+end
+local at = 16
 local removed = tonumber(ARGV[at])
 for k = at + 1, at + removed do redis.call('HDEL', Z, 's:' .. ARGV[k]) end
 at = at + removed + 1
@@ -258,15 +285,7 @@ while at < #ARGV do
   redis.call('HSET', V, ARGV[at], ARGV[at + 1])
   at = at + 2
 end
-if ARGV[9] ~= '' then
-  redis.call('HSET', C, 'r:' .. ARGV[9], ARGV[10] .. '|' .. ARGV[11])
-  local order = (redis.call('HGET', C, 'q') or '') .. ARGV[9]
-  while #order > 32 * tonumber(ARGV[12]) do
-    redis.call('HDEL', C, 'r:' .. string.sub(order, 1, 32))
-    order = string.sub(order, 33)
-  end
-  redis.call('HSET', C, 'q', order)
-end
+if ARGV[9] ~= '' then remember(ARGV[9], ARGV[10] .. '|' .. ARGV[11], tonumber(ARGV[12]), tonumber(ARGV[13])) end
 local ms = math.max(1, math.ceil((tonumber(m[4]) - now) / 1000))
 for _, k in ipairs({Z, V, C}) do redis.call('PEXPIRE', k, ms) end
 return 'OK'
@@ -335,7 +354,7 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     pick: script(PICK),
     names: Script::new(NAMES),
     heads: Script::new(&HEADS.replace("HEAD", HEAD_FIELDS)),
-    commit: script(COMMIT),
+    commit: script(&format!("{REMEMBER}{COMMIT}")),
     committed: script(COMMITTED),
     end: script(END),
 });
@@ -354,6 +373,19 @@ impl RedisSessions {
     #[must_use]
     pub const fn new(pool: RedisPool) -> Self {
         Self { pool }
+    }
+}
+
+impl RedisSessions {
+    /// Heads of named sessions that are alive, in their order.
+    async fn heads(&self, user: &UserTag, names: &[String], now: Timestamp) -> Result<Vec<Head>, Fault> {
+        let mut of = Vec::with_capacity(names.len());
+        for name in names {
+            let [meta, ..] = keys(&SessionKey::of_user(user.clone(), SessionId::new(name.as_str())?));
+            of.push(meta);
+        }
+        let answer: Value = self.pool.script(&SCRIPTS.heads, &of, now.0).await?;
+        list(answer)?.into_iter().map(head).collect()
     }
 }
 
@@ -428,8 +460,8 @@ fn turn(payload: &str, seq: u32) -> Result<Turn, Fault> {
     read_turn(json, seq)
 }
 
-/// Summaries and anchors from the `z` hash.
-fn compressed(value: Value) -> Result<(Vec<Summary>, Vec<Anchor>), Fault> {
+/// Summaries, anchors and pins from the `z` hash.
+fn compressed(value: Value) -> Result<(Vec<Summary>, Vec<Anchor>, BTreeSet<u32>), Fault> {
     let fields = HashMap::<String, String>::from_redis_value(value).map_err(|_| damaged())?;
     let mut summaries = BTreeMap::new();
     for (name, json) in &fields {
@@ -439,8 +471,8 @@ fn compressed(value: Value) -> Result<(Vec<Summary>, Vec<Anchor>), Fault> {
     }
     let anchors = fields.get("a").map_or_else(|| Ok(Vec::new()), |json| read_json(json))?;
     let pins = fields.get("p").map(String::as_str).unwrap_or_default();
-    let pins = pins.split(',').filter(|s| !s.is_empty()).map(parse).collect::<Result<Vec<u32>, _>>()?;
-    Ok((summaries.into_values().collect(), with_pins(anchors, pins)))
+    let pins = pins.split(',').filter(|s| !s.is_empty()).map(parse).collect::<Result<BTreeSet<u32>, _>>()?;
+    Ok((summaries.into_values().collect(), with_pins(anchors, &pins), pins))
 }
 
 /// Pairs of number and turn.
@@ -514,7 +546,7 @@ impl SessionStore for RedisSessions {
             return Ok(None);
         }
         let head = head(next(&mut parts)?)?;
-        let (summaries, anchors) = compressed(next(&mut parts)?)?;
+        let (summaries, anchors, _) = compressed(next(&mut parts)?)?;
         let newest_first = texts(next(&mut parts)?)?;
         let mut tail = (0..).zip(&newest_first).map(|(back, p)| turn(p, head.last - back)).collect::<Result<Vec<_>, _>>()?;
         tail.reverse();
@@ -531,8 +563,8 @@ impl SessionStore for RedisSessions {
             return Ok(None);
         }
         let head = head(next(&mut parts)?)?;
-        let (summaries, anchors) = compressed(next(&mut parts)?)?;
-        Ok(Some(State { head, summaries, anchors }))
+        let (summaries, anchors, pins) = compressed(next(&mut parts)?)?;
+        Ok(Some(State { head, summaries, anchors, pins }))
     }
 
     async fn turns(&self, key: &SessionKey, now: Timestamp, from: u32, to: u32) -> Result<Option<TurnsRead>, Fault> {
@@ -565,17 +597,33 @@ impl SessionStore for RedisSessions {
         let names: Vec<String> = self.pool.script(&SCRIPTS.names, &[index(user)], &args[..]).await?;
         let mut heads = Vec::with_capacity(names.len());
         for part in names.chunks(HEADS_AT_ONCE) {
-            let mut of = Vec::with_capacity(part.len());
-            for name in part {
-                let [meta, ..] = keys(&SessionKey::of_user(user.clone(), SessionId::new(name.as_str())?));
-                of.push(meta);
-            }
-            let answer: Value = self.pool.script(&SCRIPTS.heads, &of, now.0).await?;
-            for value in list(answer)? {
-                heads.push(head(value)?);
-            }
+            heads.extend(self.heads(user, part, now).await?);
         }
         Ok(heads)
+    }
+
+    async fn session_page(
+        &self,
+        user: &UserTag,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        after: Option<&SessionId>,
+        count: u32,
+    ) -> Result<Vec<Head>, Fault> {
+        let args = [now.0, limits::SESSIONS_PER_USER.into()];
+        let mut names: Vec<String> = self.pool.script(&SCRIPTS.names, &[index(user)], &args[..]).await?;
+        names.retain(|name| after.is_none_or(|after| name.as_str() > after.as_str()));
+        names.sort_unstable();
+        let count = count as usize;
+        let mut page = Vec::new();
+        for part in names.chunks(count.clamp(1, HEADS_AT_ONCE)) {
+            page.extend(self.heads(user, part, now).await?.into_iter().filter(|head| head.visible_to(agent)));
+            if page.len() >= count {
+                break;
+            }
+        }
+        page.truncate(count);
+        Ok(page)
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, Fault> {
@@ -595,7 +643,10 @@ impl SessionStore for RedisSessions {
         push(body);
         args.push(answer);
         let mut push = |text: String| args.push(text.into_bytes());
-        push(limits::COMPRESS_REQUESTS.to_string());
+        push(limits::SESSION_REQUESTS.to_string());
+        push(limits::SESSION_ANSWER_BYTES.to_string());
+        push(commit.pinned.iter().map(|seq| format!("{seq},")).collect());
+        push(commit.unpinned.iter().map(|seq| format!("{seq},")).collect());
         push(commit.removed.len().to_string());
         commit.removed.iter().for_each(|from| push(from.to_string()));
         push(commit.added.len().to_string());

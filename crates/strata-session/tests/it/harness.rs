@@ -186,6 +186,11 @@ impl Caller {
     rpc!(list_turns, pb::ListTurnsRequest, pb::ListTurnsResponse);
     rpc!(get_turns, pb::GetTurnsRequest, pb::GetTurnsResponse);
     rpc!(search_turns, pb::SearchTurnsRequest, pb::SearchTurnsResponse);
+    rpc!(anchor_turns, pb::AnchorTurnsRequest, pb::AnchorTurnsResponse);
+    rpc!(release_anchors, pb::ReleaseAnchorsRequest, pb::ReleaseAnchorsResponse);
+    rpc!(commit_summary, pb::CommitSummaryRequest, pb::CommitSummaryResponse);
+    rpc!(get_summaries, pb::GetSummariesRequest, pb::GetSummariesResponse);
+    rpc!(list_sessions, pb::ListSessionsRequest, pb::ListSessionsResponse);
     rpc!(compress_session, pb::CompressSessionRequest, pb::CompressSessionResponse);
     rpc!(get_session, pb::GetSessionRequest, pb::GetSessionResponse);
     rpc!(end_session, pb::EndSessionRequest, pb::EndSessionResponse);
@@ -216,6 +221,34 @@ impl Caller {
 
     pub async fn compress(&self, session: &str, keep_turns: i32) -> Answer<pb::CompressSessionResponse> {
         self.compress_session(pb::CompressSessionRequest { session_id: session.into(), keep_turns, ..Default::default() }).await
+    }
+
+    pub async fn anchor(&self, session: &str, seqs: &[u32]) -> Answer<Vec<u32>> {
+        let body = pb::AnchorTurnsRequest { session_id: session.into(), seqs: seqs.to_vec(), ..Default::default() };
+        Ok(self.anchor_turns(body).await?.anchors.iter().map(|a| a.seq).collect())
+    }
+
+    pub async fn release(&self, session: &str, seqs: &[u32]) -> Answer<pb::ReleaseAnchorsResponse> {
+        let body = pb::ReleaseAnchorsRequest { session_id: session.into(), seqs: seqs.to_vec(), ..Default::default() };
+        self.release_anchors(body).await
+    }
+
+    /// Commits sentences with the turns each names.
+    pub async fn summarise(
+        &self,
+        session: &str,
+        range: std::ops::RangeInclusive<u32>,
+        sentences: &[(&str, &[u32])],
+    ) -> Answer<pb::CommitSummaryResponse> {
+        let sentence = |(text, seqs): &(&str, &[u32])| pb::SummarySentence { text: (*text).into(), seqs: seqs.to_vec() };
+        let body = pb::CommitSummaryRequest {
+            session_id: session.into(),
+            from_seq: *range.start(),
+            to_seq: *range.end(),
+            sentences: sentences.iter().map(sentence).collect(),
+            ..Default::default()
+        };
+        self.commit_summary(body).await
     }
 
     pub async fn session(&self, session: &str) -> Answer<pb::GetSessionResponse> {

@@ -5,3 +5,4 @@ mod faults;
 mod harness;
 mod search;
 mod suite;
+mod summaries;
