@@ -338,7 +338,8 @@ fn letter_pairs(text: &str) -> BTreeSet<(char, char)> {
 /// Negations are compared clause by clause: each clause of the claim with the one of its turns that shares most letters
 /// with it.
 fn denial(claim: &Statement, about: &[&Source<'_>]) -> Option<(u32, Strengthening)> {
-    let known: Vec<(u32, BTreeSet<(char, char)>, Negation)> = about
+    type About = (u32, BTreeSet<(char, char)>, Negation);
+    let known: Vec<About> = about
         .iter()
         .flat_map(|source| source.statement.features.clauses.iter().map(|c| (source.seq, letter_pairs(&c.normal), c.negation)))
         .collect();

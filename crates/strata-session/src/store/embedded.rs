@@ -2,14 +2,14 @@
 //! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
 
 use super::{
-    Append, Appended, Commit, Committed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead,
-    UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn,
-    reused, tail_tokens, with_pins, write_json,
+    Append, Appended, Commit, Committed, Compressed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE,
+    TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json,
+    read_turn, reused, tail_tokens, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
-use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
+use strata_core::policy::session::{Role, Shape, Turn, Verdict};
 use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
 
@@ -231,7 +231,7 @@ impl<'c> At<'c> {
         rows.collect::<Result<_, _>>().map_err(sql)
     }
 
-    fn compressed(&self) -> Result<(Vec<Summary>, Vec<Anchor>, BTreeSet<u32>), Fault> {
+    fn compressed(&self) -> Result<Compressed, Fault> {
         let query = "SELECT summary FROM summary WHERE user = ?1 AND session = ?2 AND first >= ?3 ORDER BY first";
         let summaries = self.rows(query, 0, |row| row.get::<_, String>(0))?;
         let summaries = summaries.iter().map(|json| read_json(json)).collect::<Result<_, _>>()?;

@@ -274,6 +274,9 @@ pub(crate) fn tail_tokens(turn: &Turn) -> u32 {
 /// Anchors that one window reads at most: more than any budget of [`limits::PAGE_MAX`] turns shows.
 pub const WINDOW_ANCHORS: u32 = 600;
 
+/// Summaries, anchors, and pinned turns.
+pub(crate) type Compressed = (Vec<Summary>, Vec<Anchor>, BTreeSet<u32>);
+
 /// A session as one step saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowParts {

@@ -18,15 +18,15 @@
 //! C122). Steps that only remove start with a removal, which a full server always takes.
 
 use super::{
-    Append, Appended, Commit, Committed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead,
-    UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json, read_turn,
-    reused, tail_tokens, with_pins, write_json,
+    Append, Appended, Commit, Committed, Compressed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE,
+    TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json,
+    read_turn, reused, tail_tokens, with_pins, write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
-use strata_core::policy::session::{Anchor, Shape, Summary, Turn};
+use strata_core::policy::session::{Shape, Summary, Turn};
 use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
 use strata_runtime::redis_store::RedisPool;
 
@@ -461,7 +461,7 @@ fn turn(payload: &str, seq: u32) -> Result<Turn, Fault> {
 }
 
 /// Summaries, anchors and pins from the `z` hash.
-fn compressed(value: Value) -> Result<(Vec<Summary>, Vec<Anchor>, BTreeSet<u32>), Fault> {
+fn compressed(value: Value) -> Result<Compressed, Fault> {
     let fields = HashMap::<String, String>::from_redis_value(value).map_err(|_| damaged())?;
     let mut summaries = BTreeMap::new();
     for (name, json) in &fields {

@@ -121,7 +121,7 @@ fn a_vector_server_with_a_key_is_reached_over_tls_only_with_its_authority() {
             false => state.starts_with("down:") && pending == "1",
         };
         let seen = strata_testkit::poll::blocking(Duration::from_secs(30), || expected(&state()).then_some(()));
-        assert!(seen.is_some(), "trusted: {trusted}, {:?}", state());
+        assert!(seen.is_ok(), "trusted: {trusted}, {:?}", state());
         let points: usize =
             cluster.qdrant.as_ref().map_or(0, |double| double.collections().iter().map(|name| double.points(name)).sum());
         assert_eq!(points, usize::from(trusted));
