@@ -72,7 +72,7 @@ async fn settle(world: &World, n: usize, caller: &Caller) -> Holdings {
     own.keys = vec!["locker.code".to_owned(), format!("locker.k{n}")];
     for (turn_no, key) in (0..).zip(own.keys.clone()) {
         for (round, value) in (0..).zip(["old", "new"]) {
-            let request = Uuid::from_u128(n as u128 + 1 << 64 | 4 << 76 | 2 << 62 | turn_no << 8 | round);
+            let request = Uuid::from_u128(((n as u128 + 1) << 64) | (4 << 76) | (2 << 62) | (turn_no << 8) | round);
             let statement = pb::Statement {
                 tags: vec![word.clone()],
                 metadata: BTreeMap::from([("note".to_owned(), word.clone())]),
@@ -166,19 +166,16 @@ impl Attacker<'_> {
 
     fn message(&mut self, of: &MessageDescriptor) -> DynamicMessage {
         let mut out = DynamicMessage::new(of.clone());
-        match of.full_name() {
-            "strata.longterm.v1.Statement" => {
-                // Its own words: what it writes is its own.
-                let n = self.random.below(1_000_000);
-                let mut statement = says(&format!("I always use the {} gate {n}77", self.own.marker));
-                statement.source_ref = Some(turn("s1", u32::try_from(n).expect("small") + 1_000));
-                if self.random.below(2) == 0 {
-                    statement.key.clone_from(&self.named().keys[0]);
-                }
-                out.merge(statement.encode_to_vec().as_slice()).expect("the same message");
-                return out;
+        if of.full_name() == "strata.longterm.v1.Statement" {
+            // Its own words: what it writes is its own.
+            let n = self.random.below(1_000_000);
+            let mut statement = says(&format!("I always use the {} gate {n}77", self.own.marker));
+            statement.source_ref = Some(turn("s1", u32::try_from(n).expect("small") + 1_000));
+            if self.random.below(2) == 0 {
+                statement.key.clone_from(&self.named().keys[0]);
             }
-            _ => {}
+            out.merge(statement.encode_to_vec().as_slice()).expect("the same message");
+            return out;
         }
         // One or the other, where a request takes both.
         let either = of.get_field_by_name("memory_id").is_some() && of.get_field_by_name("key").is_some();
