@@ -10,7 +10,7 @@ use strata_core::part::{Entity, EntityDraft, Origin, Relation, RelationDraft, Sk
 use strata_core::policy::conflict::strongest;
 use strata_core::policy::gate::Gated;
 use strata_core::record::Status;
-use strata_core::{FactKey, Fault, MemoryId};
+use strata_core::{FactKey, Fault, MemoryId, limits};
 
 fn audit(db: &Connection, w: &Writing<'_>, action: &'static str, id: MemoryId) -> Result<(), Fault> {
     let entry = ledger::AuditEntry {
@@ -60,7 +60,7 @@ pub fn entity(
 /// whether anything changed.
 ///
 /// # Errors
-/// As the database says.
+/// `LIMIT_REACHED` when it has no room for more names; as the database says.
 pub fn rename(
     db: &Connection,
     w: &Writing<'_>,
@@ -84,7 +84,9 @@ pub fn rename(
         e.aliases.retain(|alias| *alias != name);
         e.aliases.sort();
         e.aliases.dedup();
-        e.aliases.truncate(strata_core::limits::TAGS);
+        if e.aliases.len() > limits::TAGS {
+            return Err(Fault::limit("aliases", limits::TAGS, "aliases of one entity"));
+        }
     }
     if status == Status::Active {
         e.status = Status::Active;
