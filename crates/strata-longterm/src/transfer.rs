@@ -428,7 +428,8 @@ fn staged(import: &Import, line: &pb::ExportLine, number: u64) -> Result<Staged,
         Some(own) if import.remap => Some(own.clone()),
         _ => wire::agent(agent)?,
     };
-    let scope = scope.at(agent.as_ref()).map_err(|_| Fault::field(agent_field, "is another agent's"))?;
+    let elsewhere = if agent.is_none() { "is at the user's level; import it without an agent" } else { "is another agent's" };
+    let scope = scope.at(agent.as_ref()).map_err(|_| Fault::field(agent_field, elsewhere))?;
     let what = match part {
         Part::Header(_) => return Err(missing("memory")),
         Part::Memory(exported) if signed => What::Carried(Box::new(wire::carried(exported, scope.owner())?)),

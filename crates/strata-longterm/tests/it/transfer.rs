@@ -609,7 +609,7 @@ async fn c040_c033_nobody_exports_or_imports_for_another() {
     assert!(fault.fields.iter().all(|f| f.field.ends_with(".user_id")), "{fault:?}");
     // An agent takes over its own lines only.
     let fault = import(&travel, &file).await.expect_err("refused");
-    assert!(fault.fields.iter().all(|f| f.field.ends_with(".memory.agent_id")), "{fault:?}");
+    assert!(fault.fields.iter().all(|f| f.field.ends_with(".agent_id")), "{fault:?}");
 }
 
 #[tokio::test]
