@@ -131,7 +131,14 @@ async fn writer(writer: u32, round: u32, seed: u64, url: String, user: String, s
         };
         let id = u128::from(round) << 96 | u128::from(writer) << 64 | 4 << 76 | 2 << 62 | u128::from(n);
         let request = Request { writer, id: Uuid::from_u128(id), write };
-        match request.send(&client, &user).await {
+        let answer = loop {
+            match request.send(&client, &user).await {
+                // A busy machine: the same request again is safe.
+                Err(status) if may_be_late(&status) && !stop.load(Ordering::Acquire) => {}
+                answer => break answer,
+            }
+        };
+        match answer {
             Ok(id) => {
                 if matches!(request.write, Write::Keyless(_)) {
                     own.push(id.clone());
@@ -147,6 +154,11 @@ async fn writer(writer: u32, round: u32, seed: u64, url: String, user: String, s
         }
     }
     known
+}
+
+/// Whether nobody knows what became of it, so that it is sent again under its id.
+fn may_be_late(status: &tonic::Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded)
 }
 
 /// Every record of a user, of every status.
@@ -271,7 +283,12 @@ async fn survive(with_qdrant: bool) {
         let client = LongTermMemoryServiceClient::new(channel.clone());
         for one in &mut known {
             if let Some(request) = one.open.take() {
-                let id = request.send(&client, &user).await.unwrap_or_else(|status| panic!("round {round}: {status:?}"));
+                let id = loop {
+                    match request.send(&client, &user).await {
+                        Ok(id) => break id,
+                        Err(status) => assert!(may_be_late(&status), "round {round}: {status:?}"),
+                    }
+                };
                 one.acknowledged.push((request, id));
                 replayed += 1;
             }
