@@ -195,7 +195,7 @@ pub fn unrelate(db: &Connection, c: &Context<'_>, from: MemoryId, relation: &str
     let stored = owner::ensure(db, c.scope)?;
     let w = c.writing(stored, "LinkEntities");
     if !parts::unlink(db, &w, from, relation, to)? {
-        return Err(Fault::not_found("relation", relation.to_owned()));
+        return Err(Fault::not_found("relation", "by that name"));
     }
     let revision = owner::next_revision(db, stored.user_id)?;
     Ok(Put { outcome: Outcome::Updated, part: None, findings: Vec::new(), revision })
@@ -254,7 +254,7 @@ pub fn delete_skill(db: &Connection, c: &Context<'_>, name: &str) -> Result<(u32
     let stored: StoredOwner = owner::ensure(db, c.scope)?;
     let w = c.writing(stored, "DeleteSkill");
     let versions = skills::versions(db, stored, name)?;
-    let last = versions.last().ok_or_else(|| Fault::not_found("skill", name.to_owned()))?;
+    let last = versions.last().ok_or_else(|| Fault::not_found("skill", "by that name"))?;
     let gone = parts::remove_skill(db, &w, name, last.skill.skill_id)?;
     ledger::bury(db, stored.user_id, &digest(c, &w, "skill", name), c.now)?;
     Ok((gone, owner::next_revision(db, stored.user_id)?))

@@ -50,6 +50,9 @@ struct Holdings {
     tokens: Vec<String>,
     requests: Vec<String>,
     recalls: Vec<String>,
+    entities: Vec<String>,
+    /// Names of its entities and of its skill.
+    names: Vec<String>,
     /// Its whole export, signed.
     export: Vec<pb::ExportLine>,
     revision: String,
@@ -92,6 +95,7 @@ async fn settle(world: &World, n: usize, caller: &Caller) -> Holdings {
     let gone = id(&caller.remember(says(&format!("I always take the {word} stairs"))).await.expect("stored"));
     caller.forget(&[&gone], &[]).await;
     own.ids.push(gone);
+    name_things(caller, &mut own).await;
     let mut client = caller.client();
     let user_id = caller.user.clone();
     let list = pb::ListMemoriesRequest { user_id: user_id.clone(), page_size: 1, ..Default::default() };
@@ -109,6 +113,48 @@ async fn settle(world: &World, n: usize, caller: &Caller) -> Holdings {
     assert!(own.tokens.iter().all(|token| !token.is_empty()));
     world.settled().await;
     own
+}
+
+/// Two entities, a relation between them, and a skill.
+async fn name_things(caller: &Caller, own: &mut Holdings) {
+    let (mut client, word, user_id) = (caller.client(), own.marker.clone(), caller.user.clone());
+    let said = |quote: String| {
+        let (source, source_ref) = (pb::Source::UserStatement.into(), Some(caller.turn("s1")));
+        let trigger = pb::Trigger::UserRequest.into();
+        Some(pb::Provenance { source, source_ref, source_quote: quote, trigger, ..Default::default() })
+    };
+    for name in [format!("{word} lounge"), format!("{word} gate")] {
+        let request = pb::PutEntityRequest {
+            user_id: user_id.clone(),
+            r#type: "place".into(),
+            name: name.clone(),
+            provenance: said(format!("remember the {name}")),
+            ..Default::default()
+        };
+        let made = client.put_entity(request).await.expect("named").into_inner();
+        own.entities.push(made.entity.expect("an entity").entity_id);
+        own.names.push(name);
+    }
+    let request = pb::LinkEntitiesRequest {
+        user_id: user_id.clone(),
+        from_id: own.entities[0].clone(),
+        relation: "near".into(),
+        to_id: own.entities[1].clone(),
+        provenance: said(format!("the {} is near the {}", own.names[0], own.names[1])),
+        ..Default::default()
+    };
+    client.link_entities(request).await.expect("linked");
+    let steps = vec![format!("open the {word} door")];
+    let request = pb::PutSkillRequest {
+        user_id,
+        name: format!("{word} rounds"),
+        triggers: vec![format!("walk the {word} rounds")],
+        provenance: said(format!("From now on, to walk the {word} rounds: {}", steps[0])),
+        steps,
+        ..Default::default()
+    };
+    client.put_skill(request).await.expect("taught");
+    own.names.push(format!("{word} rounds"));
 }
 
 /// One call: who makes it, and whose things it names.
@@ -142,8 +188,18 @@ impl Attacker<'_> {
             }
             "key" | "keys" => self.random.pick(&named.keys).clone(),
             "query" => named.marker,
+            "entity_id" | "from_id" | "to_id" | "skill_id" => self.random.pick(&named.entities).clone(),
+            // What is put has the attacker's own name, what is looked for the victim's.
+            "name" if field.parent_message().name().starts_with("Put") => format!("{} gate", self.own.marker),
+            "name" => self.random.pick(&named.names).clone(),
+            "aliases" | "triggers" | "steps" => format!("walk the {} rounds", self.own.marker),
+            "type" => "place".to_owned(),
+            "relation" => "near".to_owned(),
             "tags" | "topic" if looks_for => named.marker,
             "tags" | "topic" | "text" => self.own.marker.clone(),
+            "source_quote" if field.parent_message().name() == "Provenance" => {
+                format!("From now on, at the {0} gate, to walk the {0} rounds: walk the {0} rounds", self.own.marker)
+            }
             "content" | "quote" | "source_quote" | "source_text" => format!("I always use the {} gate", self.own.marker),
             "number" | "json" => "1".to_owned(),
             "page_token" if self.honest => String::new(),
@@ -159,7 +215,7 @@ impl Attacker<'_> {
             "record_id" | "task_id" | "cursor" => "r1".to_owned(),
             "paths" => "importance".to_owned(),
             "at_least_as_fresh" | "etag" | "consent" | "signature" | "mark" | "embedding_model" | "tenant_id" | "path"
-            | "rule" | "actor" | "sensitivity" | "memory_class" | "expected_cursor" => String::new(),
+            | "rule" | "actor" | "sensitivity" | "memory_class" | "expected_cursor" | "handle" | "key_prefix" => String::new(),
             other => panic!("{}: say in `Attacker::text` what an attacker puts into `{other}`", field.full_name()),
         }
     }
@@ -178,10 +234,12 @@ impl Attacker<'_> {
             return out;
         }
         // One or the other, where a request takes both.
-        let either = of.get_field_by_name("memory_id").is_some() && of.get_field_by_name("key").is_some();
-        let left_out = if self.random.below(2) == 0 { "key" } else { "memory_id" };
+        let has = |name: &str| of.get_field_by_name(name).is_some();
+        let pairs = [("memory_id", "key"), ("entity_id", "name")];
+        let either = pairs.into_iter().find(|(one, other)| has(one) && has(other) && !has("provenance"));
+        let left_out = either.map(|(one, other)| if self.random.below(2) == 0 { one } else { other });
         for field in of.fields() {
-            if (either && field.name() == left_out)
+            if left_out == Some(field.name())
                 || matches!(field.kind(), Kind::Message(m) if m.full_name().starts_with("google.protobuf.Time"))
             {
                 continue;
@@ -220,7 +278,9 @@ impl Attacker<'_> {
                 Value::EnumNumber(*self.random.pick(&values))
             }
             Kind::Bool => Value::Bool(self.random.below(2) == 0),
+            Kind::Int32 if field.name() == "hops" => Value::I32(i32::try_from(self.random.below(2) + 1).expect("small")),
             Kind::Int32 => Value::I32(i32::try_from(self.random.below(5) + 1).expect("small")),
+            Kind::Uint32 if field.name() == "seen_version" => Value::U32(u32::try_from(self.random.below(2)).expect("small")),
             Kind::Uint32 => Value::U32(u32::try_from(self.random.below(5) + 1).expect("small")),
             Kind::Uint64 => Value::U64(self.random.below(5) as u64 + 1),
             // A vector needs an embedder, a score needs no attacker.
@@ -299,7 +359,18 @@ async fn call(channel: RpcChannel, method: &MethodDescriptor, requests: Vec<Vec<
 async fn rows_of_victims(world: &World) -> Vec<String> {
     let read = |db: &rusqlite::Connection| -> Result<Vec<String>, SqliteError> {
         let mut out = Vec::new();
-        for table in ["records", "evidence", "history", "owner_keys", "record_terms", "recalls", "idempotency"] {
+        for table in [
+            "records",
+            "evidence",
+            "history",
+            "owner_keys",
+            "record_terms",
+            "recalls",
+            "idempotency",
+            "entities",
+            "relations",
+            "skills",
+        ] {
             let user = match table {
                 "records" | "recalls" | "idempotency" => "t.user_id",
                 _ => "(SELECT o.user_id FROM owners o WHERE o.owner_id = t.owner_id)",
