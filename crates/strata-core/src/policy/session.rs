@@ -10,7 +10,7 @@ use super::recall::Fusion;
 use crate::record::vocabulary;
 use crate::rule::{Finding, RuleId};
 use crate::text::ValueKind;
-use crate::{Fault, Timestamp, limits};
+use crate::{FactKey, Fault, Timestamp, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -411,6 +411,23 @@ pub struct SummarySentence {
     pub seqs: Vec<u32>,
     /// Tokens of the text.
     pub tokens: u32,
+}
+
+/// A checked field of a session: what is true while it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionFact {
+    /// Slot.
+    pub key: FactKey,
+    /// Value.
+    pub value: String,
+    /// Turn it comes from.
+    pub seq: u32,
+    /// Epoch of its claim (rule P3).
+    pub epoch: u64,
+    /// An outer level owns the key: read-only until the session ends (rule P2).
+    pub overlay: bool,
+    /// When it was written.
+    pub time: Timestamp,
 }
 
 /// Where a protected value stands.

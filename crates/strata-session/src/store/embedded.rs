@@ -2,15 +2,15 @@
 //! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
 
 use super::{
-    Append, Appended, Commit, Committed, Compressed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE,
-    TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json,
-    read_turn, reused, tail_tokens, with_pins, write_json,
+    Append, Appended, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey, SessionKey, SessionStore,
+    State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, no_such_turn,
+    not_found, other_agent, read_json, read_turn, reused, stale, tail_tokens, too_many_facts, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
-use strata_core::policy::session::{Role, Shape, Turn, Verdict};
-use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
+use strata_core::policy::session::{Role, SessionFact, Shape, Turn, Verdict};
+use strata_core::{AgentId, FactKey, Fault, Reason, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
 
 /// Schema of the store.
@@ -44,6 +44,15 @@ CREATE INDEX tombstone_end ON tombstone (over);
 CREATE TABLE request (
   user TEXT NOT NULL, session TEXT NOT NULL, request TEXT NOT NULL, body TEXT NOT NULL, answer TEXT NOT NULL,
   PRIMARY KEY (user, session, request)) WITHOUT ROWID;
+",
+}, Migration {
+    version: 2,
+    name: "facts",
+    sql: "
+CREATE TABLE fact (
+  user TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  overlay INTEGER NOT NULL, time INTEGER NOT NULL,
+  PRIMARY KEY (user, session, key)) WITHOUT ROWID;
 ",
 }];
 
@@ -152,6 +161,7 @@ impl<'c> At<'c> {
             "DELETE FROM summary WHERE user = ?1 AND session = ?2",
             "DELETE FROM verdict WHERE user = ?1 AND session = ?2",
             "DELETE FROM compress_request WHERE user = ?1 AND session = ?2",
+            "DELETE FROM fact WHERE user = ?1 AND session = ?2",
             "DELETE FROM session WHERE user = ?1 AND id = ?2",
         ] {
             self.execute(query, params![self.user, self.session])?;
@@ -184,6 +194,84 @@ impl<'c> At<'c> {
         let query = "INSERT INTO request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
         Ok(())
+    }
+
+    /// The encoded answer of another write than an append.
+    fn answered(&self, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
+        let query = "SELECT body, answer FROM compress_request WHERE user = ?1 AND session = ?2 AND request = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let row = statement
+            .query_row(params![self.user, self.session, request.id_hex()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })
+            .optional()
+            .map_err(sql)?;
+        match row {
+            Some((body, _)) if body != request.body_hex() => Err(reused()),
+            row => Ok(row.map(|(_, answer)| answer)),
+        }
+    }
+
+    /// The live session of a write that only its own agents make.
+    fn writable(&self, agent: Option<&AgentId>, now: Timestamp, session: &SessionId) -> Result<Head, Fault> {
+        match self.head(now)? {
+            Some(head) if head.visible_to(agent) => Ok(head),
+            None if self.grave(now)?.is_some() => Err(ended(session)),
+            Some(_) | None => Err(not_found(session)),
+        }
+    }
+
+    fn facts(&self) -> Result<Vec<SessionFact>, Fault> {
+        let query = "SELECT key, value, seq, epoch, overlay, time FROM fact WHERE user = ?1 AND session = ?2 ORDER BY key";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let mut rows = statement.query(params![self.user, self.session]).map_err(sql)?;
+        let mut facts = Vec::new();
+        while let Some(row) = rows.next().map_err(sql)? {
+            facts.push(SessionFact {
+                key: FactKey::new(row.get::<_, String>(0).map_err(sql)?)?,
+                value: row.get(1).map_err(sql)?,
+                seq: row.get(2).map_err(sql)?,
+                epoch: u64::try_from(row.get::<_, i64>(3).map_err(sql)?).map_err(|_| damaged())?,
+                overlay: row.get(4).map_err(sql)?,
+                time: Timestamp(row.get(5).map_err(sql)?),
+            });
+        }
+        Ok(facts)
+    }
+
+    fn put_facts(&self, write: &FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
+        let head = self.writable(write.agent.as_ref(), write.now, write.key.session())?;
+        if let Some((request, _)) = &write.request
+            && let Some(answer) = self.answered(*request)?
+        {
+            return Ok(Some(answer));
+        }
+        let known = self.facts()?;
+        let mut count = known.len();
+        for fact in &write.facts {
+            if fact.seq > head.last {
+                return Err(no_such_turn(fact.seq, head.last));
+            }
+            match known.iter().find(|old| old.key == fact.key) {
+                Some(old) if old.epoch > fact.epoch || (old.overlay && old.epoch == fact.epoch) => {
+                    return Err(stale(fact.key.as_str(), old.epoch));
+                }
+                Some(_) => {}
+                None => count += 1,
+            }
+        }
+        if count > limits::SESSION_FACTS {
+            return Err(too_many_facts());
+        }
+        for SessionFact { key, value, seq, epoch, overlay, time } in &write.facts {
+            let query = "INSERT OR REPLACE INTO fact (user, session, key, value, seq, epoch, overlay, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            let epoch = i64::try_from(*epoch).map_err(|_| Fault::new(Reason::Internal, "an epoch is out of range"))?;
+            self.execute(query, params![self.user, self.session, key.as_str(), value, seq, epoch, overlay, time.0])?;
+        }
+        if let Some((request, answer)) = &write.request {
+            self.remember_answer(*request, answer)?;
+        }
+        Ok(None)
     }
 
     /// Remembers the encoded answer of another write than an append; the oldest ones make room. Dies with the session.
@@ -564,6 +652,38 @@ impl SessionStore for EmbeddedSessions {
         self.database.write(move |db| At::new(db, &commit.key).commit(&commit)).await
     }
 
+    async fn put_facts(&self, write: FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
+        self.database.write(move |db| At::new(db, &write.key).put_facts(&write)).await
+    }
+
+    async fn facts(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Vec<SessionFact>>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() { Ok(None) } else { at.facts().map(Some) }
+            })
+            .await
+    }
+
+    async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, names: &[FactKey]) -> Result<u32, Fault> {
+        let (key, names) = (key.clone(), names.to_vec());
+        self.database
+            .write(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() {
+                    return Ok(0);
+                }
+                let mut known = 0;
+                for name in &names {
+                    let query = "UPDATE fact SET overlay = 1 WHERE user = ?1 AND session = ?2 AND key = ?3";
+                    known += u32::from(at.execute(query, params![at.user, at.session, name.as_str()])? > 0);
+                }
+                Ok(known)
+            })
+            .await
+    }
+
     async fn committed(&self, key: &SessionKey, now: Timestamp, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
         let key = key.clone();
         self.database
@@ -572,18 +692,7 @@ impl SessionStore for EmbeddedSessions {
                 if at.head(now)?.is_none() {
                     return if at.grave(now)?.is_some() { Err(ended(key.session())) } else { Ok(None) };
                 }
-                let query = "SELECT body, answer FROM compress_request WHERE user = ?1 AND session = ?2 AND request = ?3";
-                let mut statement = db.prepare_cached(query).map_err(sql)?;
-                let row = statement
-                    .query_row(params![at.user, at.session, request.id_hex()], |row| {
-                        Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
-                    })
-                    .optional()
-                    .map_err(sql)?;
-                match row {
-                    Some((body, _)) if body != request.body_hex() => Err(reused()),
-                    row => Ok(row.map(|(_, answer)| answer)),
-                }
+                at.answered(request)
             })
             .await
     }

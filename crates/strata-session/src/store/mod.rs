@@ -10,8 +10,8 @@ pub mod redis;
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
-use strata_core::{AgentId, Fault, Owner, Reason, SessionId, Timestamp, limits};
+use strata_core::policy::session::{Anchor, Role, SessionFact, Shape, Summary, Turn, Verdict};
+use strata_core::{AgentId, FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use uuid::Uuid;
 
 /// Address of a session: a user's, whatever the agent (the agent that created it is part of the session).
@@ -365,6 +365,38 @@ pub enum Committed {
     Gone,
 }
 
+/// Facts to be written, all or none.
+#[derive(Clone, Debug)]
+pub struct FactsWrite {
+    /// Where to.
+    pub key: SessionKey,
+    /// Agent of the call.
+    pub agent: Option<AgentId>,
+    /// The service's time.
+    pub now: Timestamp,
+    /// The facts, none an overlay, each key once.
+    pub facts: Vec<SessionFact>,
+    /// For repetitions: the request and its encoded answer.
+    pub request: Option<(RequestKey, Vec<u8>)>,
+}
+
+/// The refusal of a write to a fact that was written, or overlaid, at a higher epoch (rule P3).
+#[must_use]
+pub fn stale(key: &str, epoch: u64) -> Fault {
+    Fault::new(Reason::StaleEpoch, format!("{key} was written at a higher epoch; claim it again above it"))
+        .with("key", key)
+        .with("epoch", epoch.to_string())
+        .rule("P3", key, "the epoch of a write is not below the one the store has seen")
+}
+
+fn too_many_facts() -> Fault {
+    Fault::limit("facts", limits::SESSION_FACTS, "facts of a session")
+}
+
+fn no_such_turn(seq: u32, last: u32) -> Fault {
+    Fault::field("facts", format!("there is no turn {seq}; the last turn of the session is {last}"))
+}
+
 /// What an end did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -452,6 +484,26 @@ pub trait SessionStore: Send + Sync + Debug {
     /// # Errors
     /// `STORE_FULL`, `STORE_UNAVAILABLE`.
     async fn commit(&self, commit: Commit) -> Result<Committed, Fault>;
+
+    /// Writes facts at their epochs. Renews nothing. None: written; else the encoded answer of the first call with this
+    /// request.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` also for another agent's session, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `INVALID_FIELD` for a turn that is
+    /// not there, `STALE_EPOCH` naming key and epoch, `LIMIT_REACHED` naming `facts`, `STORE_FULL`, `STORE_UNAVAILABLE`.
+    async fn put_facts(&self, write: FactsWrite) -> Result<Option<Vec<u8>>, Fault>;
+
+    /// All facts of a session in order of key; none when the session is not there. Does not renew.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn facts(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Vec<SessionFact>>, Fault>;
+
+    /// Makes facts read-only (rule P2); answers how many of the keys are there. A session that is not there has none.
+    ///
+    /// # Errors
+    /// `STORE_FULL`, `STORE_UNAVAILABLE`.
+    async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, keys: &[FactKey]) -> Result<u32, Fault>;
 
     /// The encoded answer of a commit that was made with this request.
     ///

@@ -8,6 +8,7 @@ use std::time::Duration;
 use strata_api::page::PageTokens;
 use strata_api::session::v1 as pb;
 use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
+use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, UserId};
@@ -191,6 +192,8 @@ impl Caller {
     rpc!(commit_summary, pb::CommitSummaryRequest, pb::CommitSummaryResponse);
     rpc!(get_summaries, pb::GetSummariesRequest, pb::GetSummariesResponse);
     rpc!(list_sessions, pb::ListSessionsRequest, pb::ListSessionsResponse);
+    rpc!(put_facts, pb::PutFactsRequest, pb::PutFactsResponse);
+    rpc!(get_facts, pb::GetFactsRequest, pb::GetFactsResponse);
     rpc!(compress_session, pb::CompressSessionRequest, pb::CompressSessionResponse);
     rpc!(get_session, pb::GetSessionRequest, pb::GetSessionResponse);
     rpc!(end_session, pb::EndSessionRequest, pb::EndSessionResponse);
@@ -249,6 +252,11 @@ impl Caller {
             ..Default::default()
         };
         self.commit_summary(body).await
+    }
+
+    /// The same caller with the right to write session facts at an epoch.
+    pub fn at(&self, epoch: u64) -> Self {
+        Self { identity: self.identity.clone().writing(Level::Session, epoch), ..self.clone() }
     }
 
     pub async fn session(&self, session: &str) -> Answer<pb::GetSessionResponse> {
