@@ -211,6 +211,34 @@ impl SessionMemoryService for Proxy {
         Err(Status::internal("unreachable: the loop returns"))
     }
 
+    async fn put_artifact(
+        &self,
+        request: Request<Streaming<session::PutArtifactRequest>>,
+    ) -> Result<Response<session::PutArtifactResponse>, Status> {
+        let path = "/strata.session.v1.SessionMemoryService/PutArtifact";
+        let (metadata, extensions, mut parts) = request.into_parts();
+        let first = parts.message().await?.unwrap_or_default();
+        let (call, first) = self.0.admit(path, Request::from_parts(metadata, extensions, first))?;
+        let (all, broken) = Forwarded::new(first, parts);
+        let mut client = self.0.layers.session.clone();
+        tokio::select! {
+            biased;
+            Ok(status) = broken => Err(without_transport(status)),
+            answer = client.put_artifact(self.0.outgoing(&call, all)) => relayed(answer),
+        }
+    }
+
+    type GetArtifactStream = BoxStream<'static, Result<session::GetArtifactResponse, Status>>;
+
+    async fn get_artifact(
+        &self,
+        request: Request<session::GetArtifactRequest>,
+    ) -> Result<Response<Self::GetArtifactStream>, Status> {
+        let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/GetArtifact", request)?;
+        let parts = relayed(self.0.layers.session.clone().get_artifact(self.0.outgoing(&call, body)).await)?.into_inner();
+        Ok(Response::new(Box::pin(parts.map_err(without_transport))))
+    }
+
     async fn get_facts(&self, request: Request<session::GetFactsRequest>) -> Result<Response<session::GetFactsResponse>, Status> {
         pass!(self, request, session.get_facts, "/strata.session.v1.SessionMemoryService/GetFacts")
     }

@@ -1,5 +1,6 @@
 //! The gRPC surface: from a signed call to the store and the rules, and back. Nothing is decided here.
 
+use crate::artifacts;
 use crate::compress::{Answer, Claim, Compressor, Edit, Edited, Request as EditRequest, value_shares};
 use crate::search::{Query, Searcher};
 use crate::store::{Append, FactsWrite, Head, RequestKey, SessionKey, SessionStore, State, UserTag, WindowRead, not_found};
@@ -9,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::convert::{common, session as convert};
-use strata_api::error::status;
+use strata_api::error::{fault, status};
 use strata_api::internal::v1 as internal;
 use strata_api::internal::v1::session_fact_service_server::SessionFactService;
 use strata_api::page::PageTokens;
 use strata_api::session::v1 as pb;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryService;
+use strata_core::id::check_id;
 use strata_core::policy::session::{
     self as policy, Anchor, SeqRange, SessionSettings, Summary, Turn, Verdict, WindowBudget, WindowInput,
 };
@@ -24,7 +26,7 @@ use strata_core::{FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use strata_runtime::task::detached_write;
 use strata_runtime::{Claims, Ports, TaskGroup};
 use strata_text::tokens;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// Longest time an append waits for the compression it made due; the turns are stored by then.
 const COMPRESS_PATIENCE: Duration = Duration::from_secs(2);
@@ -139,7 +141,10 @@ impl SessionService {
     }
 
     fn call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Call, Fault> {
-        let claims = Claims::of(request)?;
+        self.call_of(Claims::of(request)?, user_id, agent_id)
+    }
+
+    fn call_of(&self, claims: &Claims, user_id: &str, agent_id: &str) -> Result<Call, Fault> {
         let user = claims.require_user()?;
         let asked = if user_id.is_empty() { user.as_str() } else { user_id };
         let owner = common::owner(&claims.caller, asked, agent_id)?;
@@ -567,6 +572,23 @@ impl SessionService {
         Ok(answer)
     }
 
+    async fn put_artifact(&self, request: Request<Streaming<pb::PutArtifactRequest>>) -> Result<pb::PutArtifactResponse, Fault> {
+        let claims = Claims::of(&request)?.clone();
+        let mut messages = request.into_inner();
+        let header = messages.message().await.map_err(|status| fault(&status))?.unwrap_or_default();
+        let call = self.call_of(&claims, &header.user_id, &header.agent_id)?;
+        let session = convert::session_id(&header.session_id)?;
+        let key = SessionKey::new(&call.owner, &session);
+        artifacts::put(&self.shared, key, call.owner.agent, call.now, header, messages).await
+    }
+
+    async fn get_artifact(&self, request: Request<pb::GetArtifactRequest>) -> Result<artifacts::Parts, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        check_id("trace_id", &body.trace_id)?;
+        artifacts::get(&self.shared, at.key, at.call.owner.agent.as_ref(), at.call.now, &body.trace_id).await
+    }
+
     async fn overlay(&self, request: Request<internal::OverlayFactsRequest>) -> Result<internal::OverlayFactsResponse, Fault> {
         let body = request.get_ref();
         let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
@@ -659,7 +681,7 @@ async fn edited<T: Message + Default>(
     }
 }
 
-fn decoded<T: Message + Default>(bytes: &[u8]) -> Result<T, Fault> {
+pub(crate) fn decoded<T: Message + Default>(bytes: &[u8]) -> Result<T, Fault> {
     T::decode(bytes).map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))
 }
 
@@ -755,6 +777,19 @@ impl SessionMemoryService for SessionService {
 
     async fn put_facts(&self, request: Request<pb::PutFactsRequest>) -> Result<Response<pb::PutFactsResponse>, Status> {
         reply(Self::put_facts(self, request).await)
+    }
+
+    async fn put_artifact(
+        &self,
+        request: Request<Streaming<pb::PutArtifactRequest>>,
+    ) -> Result<Response<pb::PutArtifactResponse>, Status> {
+        reply(Self::put_artifact(self, request).await)
+    }
+
+    type GetArtifactStream = artifacts::Parts;
+
+    async fn get_artifact(&self, request: Request<pb::GetArtifactRequest>) -> Result<Response<Self::GetArtifactStream>, Status> {
+        reply(Self::get_artifact(self, request).await)
     }
 
     async fn get_facts(&self, request: Request<pb::GetFactsRequest>) -> Result<Response<pb::GetFactsResponse>, Status> {

@@ -3,8 +3,8 @@
 use super::common;
 use crate::session::v1 as pb;
 use std::collections::BTreeSet;
-use strata_core::policy::session::{Anchor, Maker, Role, SessionFact, Shape, Summary, SummarySentence, Turn, Verdict};
-use strata_core::{FactKey, Fault, SessionId, Timestamp, limits, time::SECOND};
+use strata_core::policy::session::{Anchor, Artifact, Maker, Role, SessionFact, Shape, Summary, SummarySentence, Turn, Verdict};
+use strata_core::{FactKey, Fault, SessionId, Timestamp, id::check_id, limits, time::SECOND};
 
 /// A session id.
 ///
@@ -236,6 +236,47 @@ pub fn fact_keys(keys: &[String]) -> Result<BTreeSet<FactKey>, Fault> {
         return Err(Fault::limit("keys", limits::SESSION_FACTS_WRITE, "keys"));
     }
     keys.iter().enumerate().map(|(at, key)| fact_key(&format!("keys[{at}]"), key)).collect()
+}
+
+/// What a first message says of an artifact; its bytes are counted later.
+///
+/// # Errors
+/// `INVALID_FIELD` naming the field.
+pub fn artifact(header: &pb::PutArtifactRequest, now: Timestamp) -> Result<Artifact, Fault> {
+    check_id("trace_id", &header.trace_id)?;
+    if !header.task_id.is_empty() {
+        check_id("task_id", &header.task_id)?;
+    }
+    let expire_time = match header.ttl {
+        None => None,
+        Some(_) => Some(now.plus(ttl(header.ttl.as_ref(), limits::SESSION_TTL_MAX_SECONDS)?)),
+    };
+    Ok(Artifact {
+        trace_id: header.trace_id.clone(),
+        task_id: header.task_id.clone(),
+        content_type: bounded("content_type", &header.content_type, limits::MEDIA_TYPE_BYTES)?,
+        bytes: 0,
+        stored_bytes: 0,
+        parts: 0,
+        hash: String::new(),
+        create_time: now,
+        expire_time,
+    })
+}
+
+/// Wire form of an artifact.
+#[must_use]
+pub fn wire_artifact(artifact: &Artifact) -> pb::Artifact {
+    pb::Artifact {
+        trace_id: artifact.trace_id.clone(),
+        task_id: artifact.task_id.clone(),
+        content_type: artifact.content_type.clone(),
+        bytes: artifact.bytes,
+        stored_bytes: artifact.stored_bytes,
+        hash: artifact.hash.clone(),
+        create_time: Some(common::wire_time(artifact.create_time)),
+        expire_time: artifact.expire_time.map(common::wire_time),
+    }
 }
 
 /// Wire form of a session fact.

@@ -144,6 +144,8 @@ pub const METHODS: &[Method] = &[
     method("/strata.session.v1.SessionMemoryService/ListSessions", Layer::Session, Access::Read, TURNS_READ),
     method("/strata.session.v1.SessionMemoryService/PutFacts", Layer::Session, Access::Write, TURNS),
     method("/strata.session.v1.SessionMemoryService/GetFacts", Layer::Session, Access::Read, TURNS_READ),
+    method("/strata.session.v1.SessionMemoryService/PutArtifact", Layer::Session, Access::Write, TURNS),
+    method("/strata.session.v1.SessionMemoryService/GetArtifact", Layer::Session, Access::Read, TURNS_READ),
     method("/strata.session.v1.SessionMemoryService/GetSession", Layer::Session, Access::Read, TURNS_READ),
     method("/strata.session.v1.SessionMemoryService/EndSession", Layer::Session, Access::Release, TURNS),
     method("/strata.longterm.v1.LongTermMemoryService/Remember", Layer::Longterm, Access::Write, WRITE),

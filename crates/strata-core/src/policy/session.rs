@@ -430,6 +430,37 @@ pub struct SessionFact {
     pub time: Timestamp,
 }
 
+/// What is known of a raw tool return beside its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Trace id of the tool call.
+    pub trace_id: String,
+    /// Task that made the call; may be empty.
+    pub task_id: String,
+    /// Media type; may be empty.
+    pub content_type: String,
+    /// Bytes as they were sent.
+    pub bytes: u64,
+    /// Bytes as they are stored.
+    pub stored_bytes: u64,
+    /// Parts it is stored in.
+    pub parts: u32,
+    /// BLAKE3 of the bytes, 64 hexadecimal digits.
+    pub hash: String,
+    /// When it was stored.
+    pub create_time: Timestamp,
+    /// When it is gone; none: with its session.
+    pub expire_time: Option<Timestamp>,
+}
+
+impl Artifact {
+    /// Whether its time is over.
+    #[must_use]
+    pub fn is_gone(&self, now: Timestamp) -> bool {
+        self.expire_time.is_some_and(|over| over <= now)
+    }
+}
+
 /// Where a protected value stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueReference {

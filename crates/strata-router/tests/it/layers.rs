@@ -45,6 +45,7 @@ pub struct State {
     pub turns: BTreeMap<String, Vec<(session::Role, String)>>,
     pub summaries: BTreeMap<String, Vec<session::Summary>>,
     pub facts: BTreeMap<String, BTreeMap<String, session::SessionFact>>,
+    pub artifacts: BTreeMap<String, Vec<u8>>,
     pub owners: BTreeMap<String, u64>,
     pub memories: Vec<longterm::Memory>,
     pub due: Vec<longterm::Candidate>,
@@ -83,6 +84,7 @@ impl Default for Fake {
                 turns: BTreeMap::new(),
                 summaries: BTreeMap::new(),
                 facts: BTreeMap::new(),
+                artifacts: BTreeMap::new(),
                 owners: BTreeMap::new(),
                 memories: Vec::new(),
                 due: Vec::new(),
@@ -347,6 +349,32 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
         let facts: Vec<_> = body.facts.into_iter().map(|fact| session::SessionFact { epoch, overlay: false, ..fact }).collect();
         known.extend(facts.iter().map(|fact| (fact.key.clone(), fact.clone())));
         Ok(Response::new(session::PutFactsResponse { facts }))
+    }
+
+    async fn put_artifact(
+        &self,
+        request: Request<tonic::Streaming<session::PutArtifactRequest>>,
+    ) -> Answer<session::PutArtifactResponse> {
+        self.seen(&request, &self.session_down)?;
+        let mut parts = request.into_inner();
+        let mut all = parts.message().await?.unwrap_or_default();
+        while let Some(part) = parts.message().await? {
+            all.data.extend(part.data);
+        }
+        let artifact = session::Artifact { trace_id: all.trace_id.clone(), bytes: all.data.len() as u64, ..Default::default() };
+        self.state.lock().artifacts.insert(all.trace_id, all.data);
+        Ok(Response::new(session::PutArtifactResponse { artifact: Some(artifact) }))
+    }
+
+    type GetArtifactStream = futures::stream::BoxStream<'static, Result<session::GetArtifactResponse, Status>>;
+
+    async fn get_artifact(&self, request: Request<session::GetArtifactRequest>) -> Answer<Self::GetArtifactStream> {
+        self.seen(&request, &self.session_down)?;
+        let found = self.state.lock().artifacts.get(&request.get_ref().trace_id).cloned();
+        let Some(data) = found else { return refuse(Reason::ArtifactGone, "gone") };
+        let parts: Vec<_> =
+            data.chunks(2).map(|data| Ok(session::GetArtifactResponse { artifact: None, data: data.to_vec() })).collect();
+        Ok(Response::new(Box::pin(futures::stream::iter(parts))))
     }
 
     async fn get_facts(&self, request: Request<session::GetFactsRequest>) -> Answer<session::GetFactsResponse> {

@@ -2,22 +2,24 @@
 //! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
 
 use super::{
-    Append, Appended, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey, SessionKey, SessionStore,
-    State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, no_such_turn,
-    not_found, other_agent, read_json, read_turn, reused, stale, tail_tokens, too_many_facts, with_pins, write_json,
+    Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey,
+    SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, artifact_gone,
+    by_priority, damaged, ended, no_artifact, no_such_turn, not_found, other_agent, other_bytes, read_json, read_turn, reused,
+    stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
-use strata_core::policy::session::{Role, SessionFact, Shape, Turn, Verdict};
+use strata_core::policy::session::{Artifact, Role, SessionFact, Shape, Turn, Verdict};
 use strata_core::{AgentId, FactKey, Fault, Reason, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
 
 /// Schema of the store.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "sessions",
-    sql: "
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "sessions",
+        sql: "
 CREATE TABLE session (
   user TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL, inc INTEGER NOT NULL, last INTEGER NOT NULL, bytes INTEGER NOT NULL,
   tok INTEGER NOT NULL, shape TEXT NOT NULL, decl INTEGER NOT NULL, ttl INTEGER NOT NULL, cre INTEGER NOT NULL, exp INTEGER NOT NULL,
@@ -45,16 +47,32 @@ CREATE TABLE request (
   user TEXT NOT NULL, session TEXT NOT NULL, request TEXT NOT NULL, body TEXT NOT NULL, answer TEXT NOT NULL,
   PRIMARY KEY (user, session, request)) WITHOUT ROWID;
 ",
-}, Migration {
-    version: 2,
-    name: "facts",
-    sql: "
+    },
+    Migration {
+        version: 2,
+        name: "facts",
+        sql: "
 CREATE TABLE fact (
   user TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,
   overlay INTEGER NOT NULL, time INTEGER NOT NULL,
   PRIMARY KEY (user, session, key)) WITHOUT ROWID;
 ",
-}];
+    },
+    Migration {
+        version: 3,
+        name: "artifacts",
+        sql: "
+CREATE TABLE artifact (
+  user TEXT NOT NULL, session TEXT NOT NULL, trace TEXT NOT NULL, over INTEGER, bytes INTEGER NOT NULL, held INTEGER NOT NULL,
+  artifact TEXT NOT NULL,
+  PRIMARY KEY (user, session, trace)) WITHOUT ROWID;
+CREATE INDEX artifact_end ON artifact (over) WHERE held = 1 AND over IS NOT NULL;
+CREATE TABLE artifact_part (
+  number INTEGER PRIMARY KEY, user TEXT NOT NULL, session TEXT NOT NULL, trace TEXT NOT NULL, part INTEGER NOT NULL, bytes BLOB NOT NULL,
+  UNIQUE (user, session, trace, part));
+",
+    },
+];
 
 /// Sessions and tombstones that one sweep removes at most.
 const SWEEP_ROWS: u32 = 64;
@@ -162,6 +180,8 @@ impl<'c> At<'c> {
             "DELETE FROM verdict WHERE user = ?1 AND session = ?2",
             "DELETE FROM compress_request WHERE user = ?1 AND session = ?2",
             "DELETE FROM fact WHERE user = ?1 AND session = ?2",
+            "DELETE FROM artifact_part WHERE user = ?1 AND session = ?2",
+            "DELETE FROM artifact WHERE user = ?1 AND session = ?2",
             "DELETE FROM session WHERE user = ?1 AND id = ?2",
         ] {
             self.execute(query, params![self.user, self.session])?;
@@ -237,6 +257,62 @@ impl<'c> At<'c> {
             });
         }
         Ok(facts)
+    }
+
+    fn artifact(&self, trace_id: &str) -> Result<Option<Artifact>, Fault> {
+        let query = "SELECT artifact FROM artifact WHERE user = ?1 AND session = ?2 AND trace = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let json: Option<String> =
+            statement.query_row(params![self.user, self.session, trace_id], |row| row.get(0)).optional().map_err(sql)?;
+        json.map(|json| read_json(&json)).transpose()
+    }
+
+    fn drop_parts(&self, trace_id: &str) -> Result<(), Fault> {
+        let query = "DELETE FROM artifact_part WHERE user = ?1 AND session = ?2 AND trace = ?3";
+        self.execute(query, params![self.user, self.session, trace_id])?;
+        let query = "UPDATE artifact SET held = 0 WHERE user = ?1 AND session = ?2 AND trace = ?3";
+        self.execute(query, params![self.user, self.session, trace_id])?;
+        Ok(())
+    }
+
+    fn put_artifact(&self, write: &ArtifactWrite) -> Result<ArtifactPut, Fault> {
+        self.writable(write.agent.as_ref(), write.now, write.key.session())?;
+        if let Some((request, _)) = &write.request
+            && let Some(answer) = self.answered(*request)?
+        {
+            return Ok(ArtifactPut::Replay(answer));
+        }
+        let trace_id = write.artifact.trace_id.as_str();
+        match self.artifact(trace_id)? {
+            Some(known) if known.is_gone(write.now) => self.drop_parts(trace_id)?,
+            Some(known) if known.hash == write.artifact.hash => return Ok(ArtifactPut::Known(known)),
+            Some(_) => return Err(other_bytes()),
+            None => {}
+        }
+        let query = "SELECT count(*), coalesce(sum(bytes), 0) FROM artifact
+                     WHERE user = ?1 AND session = ?2 AND (over IS NULL OR over > ?3)";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let (count, bytes): (i64, i64) = statement
+            .query_row(params![self.user, self.session, write.now.0], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(sql)?;
+        if count as usize + 1 > limits::SESSION_ARTIFACTS {
+            return Err(too_many_artifacts(false));
+        }
+        if bytes as u64 + write.artifact.stored_bytes > limits::SESSION_ARTIFACT_BYTES {
+            return Err(too_many_artifacts(true));
+        }
+        let query = "INSERT OR REPLACE INTO artifact (user, session, trace, over, bytes, held, artifact) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)";
+        let over = write.artifact.expire_time.map(|over| over.0);
+        let stored = write.artifact.stored_bytes as i64;
+        self.execute(query, params![self.user, self.session, trace_id, over, stored, write_json(&write.artifact)?])?;
+        for (number, part) in write.parts.iter().enumerate() {
+            let query = "INSERT INTO artifact_part (user, session, trace, part, bytes) VALUES (?1, ?2, ?3, ?4, ?5)";
+            self.execute(query, params![self.user, self.session, trace_id, number as i64, part])?;
+        }
+        if let Some((request, answer)) = &write.request {
+            self.remember_answer(*request, answer)?;
+        }
+        Ok(ArtifactPut::Stored)
     }
 
     fn put_facts(&self, write: &FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
@@ -684,6 +760,50 @@ impl SessionStore for EmbeddedSessions {
             .await
     }
 
+    async fn put_artifact(&self, write: ArtifactWrite) -> Result<ArtifactPut, Fault> {
+        self.database.write(move |db| At::new(db, &write.key).put_artifact(&write)).await
+    }
+
+    async fn artifact(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        trace_id: &str,
+    ) -> Result<Artifact, Fault> {
+        let (key, agent, trace_id) = (key.clone(), agent.cloned(), trace_id.to_owned());
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none_or(|head| !head.visible_to(agent.as_ref())) {
+                    return Err(not_found(key.session()));
+                }
+                match at.artifact(&trace_id)? {
+                    None => Err(no_artifact(&trace_id)),
+                    Some(artifact) if artifact.is_gone(now) => Err(artifact_gone(&trace_id)),
+                    Some(artifact) => Ok(artifact),
+                }
+            })
+            .await
+    }
+
+    async fn artifact_part(&self, key: &SessionKey, now: Timestamp, trace_id: &str, part: u32) -> Result<Vec<u8>, Fault> {
+        let (key, trace_id) = (key.clone(), trace_id.to_owned());
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                let live = at.head(now)?.is_some() && at.artifact(&trace_id)?.is_some_and(|artifact| !artifact.is_gone(now));
+                let query = "SELECT bytes FROM artifact_part WHERE user = ?1 AND session = ?2 AND trace = ?3 AND part = ?4";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let bytes: Option<Vec<u8>> = statement
+                    .query_row(params![at.user, at.session, trace_id, part], |row| row.get(0))
+                    .optional()
+                    .map_err(sql)?;
+                bytes.filter(|_| live).ok_or_else(|| artifact_gone(&trace_id))
+            })
+            .await
+    }
+
     async fn committed(&self, key: &SessionKey, now: Timestamp, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
         let key = key.clone();
         self.database
@@ -725,7 +845,17 @@ impl SessionStore for EmbeddedSessions {
                 for (user, session) in &graves {
                     At { db, user, session }.unbury()?;
                 }
-                Ok(sessions.len().max(graves.len()) >= SWEEP_ROWS as usize)
+                let query = "SELECT user, session, trace FROM artifact WHERE held = 1 AND over <= ?1 LIMIT ?2";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let gone = statement
+                    .query_map(params![now.0, SWEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                    .map_err(sql)?
+                    .collect::<Result<Vec<(String, String, String)>, _>>()
+                    .map_err(sql)?;
+                for (user, session, trace_id) in &gone {
+                    At { db, user, session }.drop_parts(trace_id)?;
+                }
+                Ok(sessions.len().max(graves.len()).max(gone.len()) >= SWEEP_ROWS as usize)
             })
             .await
     }
