@@ -62,6 +62,22 @@ pub const SUMMARY_SENTENCES: usize = 200;
 pub const SENTENCE_TURNS: usize = 200;
 /// Values listed beside the summaries of one window, newest first: their place is outside the prompt.
 pub const WINDOW_VALUES: usize = 1_000;
+/// Facts of a session: as many keys as four full boards.
+pub const SESSION_FACTS: usize = 256;
+/// Facts in one write of a session, and keys in one read: as on a board.
+pub const SESSION_FACTS_WRITE: usize = 64;
+/// Bytes of a session fact's value: as on a board (rule W4).
+pub const SESSION_FACT_BYTES: usize = 512;
+/// Bytes of one artifact as it is sent (model.md).
+pub const ARTIFACT_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of one stored part of an artifact before compression: what a read holds in memory, and a message carries.
+pub const ARTIFACT_PART_BYTES: usize = 1024 * 1024;
+/// Artifacts of a session that are not gone.
+pub const SESSION_ARTIFACTS: usize = 256;
+/// Bytes of all artifacts of a session as they are stored.
+pub const SESSION_ARTIFACT_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of a media type.
+pub const MEDIA_TYPE_BYTES: usize = 128;
 /// Values listed of one summary where summaries are listed by themselves: more than two hundred turns hold.
 pub const SUMMARY_VALUES: usize = 10_000;
 /// Bytes of the text of turns in one answer: half of a message, so that framing and marks always fit.

@@ -37,7 +37,7 @@ macro_rules! owned {
 owned! {
     working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest;
     session: AppendTurnsRequest, GetWindowRequest, ListTurnsRequest, GetTurnsRequest, SearchTurnsRequest, CompressSessionRequest,
-        AnchorTurnsRequest, ReleaseAnchorsRequest, CommitSummaryRequest, GetSummariesRequest, ListSessionsRequest, GetSessionRequest,
+        AnchorTurnsRequest, ReleaseAnchorsRequest, CommitSummaryRequest, GetSummariesRequest, ListSessionsRequest, PutFactsRequest, GetFactsRequest, PutArtifactRequest, GetArtifactRequest, GetSessionRequest,
         EndSessionRequest;
     longterm: RememberRequest, ProposeRequest, ListCandidatesRequest, ConfirmCandidateRequest, RejectCandidateRequest, RecallRequest,
         GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,

@@ -3,6 +3,7 @@
 use crate::LayerChannels;
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::internal::v1::participant_service_client::ParticipantServiceClient;
+use strata_api::internal::v1::session_fact_service_client::SessionFactServiceClient;
 use strata_api::internal::v1::target_service_client::TargetServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
@@ -18,6 +19,7 @@ pub(crate) struct Layers {
     pub(crate) working: WorkingMemoryServiceClient<RpcChannel>,
     pub(crate) participant: ParticipantServiceClient<RpcChannel>,
     pub(crate) session: SessionMemoryServiceClient<RpcChannel>,
+    pub(crate) session_facts: SessionFactServiceClient<RpcChannel>,
     pub(crate) longterm: LongTermMemoryServiceClient<RpcChannel>,
     pub(crate) target: TargetServiceClient<RpcChannel>,
     pub(crate) admin: AdminServiceClient<RpcChannel>,
@@ -35,6 +37,7 @@ impl Layers {
             working: client!(WorkingMemoryServiceClient, channels.working),
             participant: client!(ParticipantServiceClient, channels.working),
             session: client!(SessionMemoryServiceClient, channels.session),
+            session_facts: client!(SessionFactServiceClient, channels.session),
             longterm: client!(LongTermMemoryServiceClient, channels.longterm),
             target: client!(TargetServiceClient, channels.longterm),
             admin: client!(AdminServiceClient, channels.longterm),

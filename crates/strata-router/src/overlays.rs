@@ -1,13 +1,15 @@
-//! Boards are told when a fact of theirs became an overlay (rule P2): an outer level owns the key now. The board carries the
-//! label and refuses writes itself, so that reading a board asks the ledger nothing.
+//! Boards and sessions are told when a fact of theirs became an overlay (rule P2): an outer level owns the key now. They carry
+//! the label and refuse writes themselves, so that reading them asks the ledger nothing.
 
 use crate::gate::Core;
 use crate::layers::{answer, reading, signed};
 use crate::owners::{Late, Overlay, Waiting, is_down};
 use crate::proxy::SIDE_LOOK;
-use strata_api::internal::v1::SettleRequest;
+use strata_api::internal::v1::{OverlayFactsRequest, SettleRequest};
+use strata_api::session::v1::{GetFactsRequest, SessionFact};
 use strata_api::working::v1::GetTaskRequest;
 use strata_core::id::Level;
+use strata_core::limits::SESSION_FACTS;
 use strata_core::policy::authz::Principal;
 use strata_core::policy::ownership::Mark;
 use strata_core::{Fault, Owner, Reason};
@@ -17,15 +19,15 @@ impl Core {
     /// long-term memory itself is asked before every claim.
     pub(crate) async fn leave_mark(&self, principal: &Principal, owner: &Owner, key: &str, mark: Mark) {
         match tokio::time::timeout(SIDE_LOOK, self.owners.mark(owner, key, &mark)).await {
-            Ok(Ok(overlaid)) => self.tell_boards(principal, owner, overlaid).await,
+            Ok(Ok(overlaid)) => self.tell_scopes(principal, owner, overlaid).await,
             Ok(Err(_)) | Err(_) => self.owners.later(principal, owner, Late::Mark { key: key.to_owned(), mark }),
         }
     }
 
-    /// Tells boards of their overlays, now or later.
-    pub(crate) async fn tell_boards(&self, principal: &Principal, owner: &Owner, overlaid: Vec<Overlay>) {
-        for overlay in overlaid.into_iter().filter(|overlay| overlay.place.level == Level::Task) {
-            let told = tokio::time::timeout(SIDE_LOOK, self.tell_board(principal, owner, &overlay)).await;
+    /// Tells boards and sessions of their overlays, now or later.
+    pub(crate) async fn tell_scopes(&self, principal: &Principal, owner: &Owner, overlaid: Vec<Overlay>) {
+        for overlay in overlaid {
+            let told = tokio::time::timeout(SIDE_LOOK, self.tell_scope(principal, owner, &overlay)).await;
             match told {
                 Ok(Ok(true)) => {}
                 // The write that claimed the key may still be on its way to the board: look once more.
@@ -33,6 +35,57 @@ impl Core {
                 Ok(Err(_)) | Err(_) => self.owners.later(principal, owner, Late::Overlay { overlay, looked: false }),
             }
         }
+    }
+
+    async fn tell_scope(&self, principal: &Principal, owner: &Owner, overlay: &Overlay) -> Result<bool, Fault> {
+        match overlay.place.level {
+            Level::Task => self.tell_board(principal, owner, overlay).await,
+            Level::Session => self.tell_session(principal, owner, overlay).await,
+            // Their facts are long-term memory's own.
+            Level::User | Level::Agent => Ok(true),
+        }
+    }
+
+    /// As [`Core::tell_board`], for a session.
+    async fn tell_session(&self, principal: &Principal, owner: &Owner, overlay: &Overlay) -> Result<bool, Fault> {
+        let facts = match self.session_facts(principal, owner, &overlay.place.id).await {
+            Ok(facts) => facts,
+            Err(gone) if has_ended(&gone) => return Ok(true),
+            Err(fault) => return Err(fault),
+        };
+        let meant = facts.into_iter().filter(|fact| self.registry.resolve_alias(&fact.key) == overlay.key);
+        let (told, keys): (Vec<_>, Vec<_>) = meant.partition(|fact| fact.overlay);
+        if keys.is_empty() {
+            return Ok(!told.is_empty());
+        }
+        let request = OverlayFactsRequest {
+            user_id: owner.user.as_str().to_owned(),
+            agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            session_id: overlay.place.id.clone(),
+            keys: keys.into_iter().map(|fact| fact.key).collect(),
+        };
+        let identity = reading(principal, owner).writing(Level::Session, self.fresh_epoch());
+        answer(self.layers.session_facts.clone().overlay_facts(signed(request, identity)).await).map(|_| true)
+    }
+
+    /// All facts of a session.
+    ///
+    /// # Errors
+    /// Those of session memory.
+    pub(crate) async fn session_facts(
+        &self,
+        principal: &Principal,
+        owner: &Owner,
+        session_id: &str,
+    ) -> Result<Vec<SessionFact>, Fault> {
+        let request = GetFactsRequest {
+            user_id: owner.user.as_str().to_owned(),
+            agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            session_id: session_id.to_owned(),
+            page_size: i32::try_from(SESSION_FACTS).unwrap_or(i32::MAX),
+            ..Default::default()
+        };
+        Ok(answer(self.layers.session.clone().get_facts(signed(request, reading(principal, owner))).await)?.facts)
     }
 
     /// A board may know the key by an alias: all of its facts that mean the key become overlays. A board that has ended has
@@ -86,11 +139,11 @@ impl Core {
                 Late::Mark { key, mark } => self.owners.mark(owner, key, mark).await,
                 Late::Overlay { overlay, looked } => {
                     let again = |known: bool| if known || *looked { Vec::new() } else { vec![overlay.clone()] };
-                    self.tell_board(principal, owner, overlay).await.map(again)
+                    self.tell_scope(principal, owner, overlay).await.map(again)
                 }
             };
             match done {
-                Ok(overlaid) => self.tell_boards(principal, owner, overlaid).await,
+                Ok(overlaid) => self.tell_scopes(principal, owner, overlaid).await,
                 Err(fault) => {
                     if is_down(&fault) {
                         self.owners.still_late(waiting);
@@ -105,5 +158,5 @@ impl Core {
 
 /// Nothing is left to be told.
 fn has_ended(fault: &Fault) -> bool {
-    matches!(fault.reason, Reason::NotFound | Reason::TaskEnded | Reason::TaskLost)
+    matches!(fault.reason, Reason::NotFound | Reason::TaskEnded | Reason::TaskLost | Reason::SessionEnded)
 }

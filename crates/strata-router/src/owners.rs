@@ -5,6 +5,7 @@ use crate::ledger::{Change, Ledger, Swap};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use strata_core::id::Level;
 use strata_core::limits::{CLAIM_LEASE_SECONDS, LEDGER_BACKLOG, MARK_SECONDS};
 use strata_core::policy::authz::Principal;
 use strata_core::policy::ownership::{self, Chain, ClaimState, ClaimVerdict, KeyState, Mark, Place, SealVerdict};
@@ -161,8 +162,9 @@ impl Owners {
         Err(Fault::new(Reason::Overloaded, "many writers claim these keys at once; try again").retry_after(50))
     }
 
-    /// Claims keys for a task, all or none, at one epoch (rule P2). `owned` is what long-term memory says it owns among
-    /// them, by position; `None` when it does not answer: the marks alone decide then.
+    /// Claims keys for a task or a session, all or none, at one epoch (rule P2). `owned` is what long-term memory says it owns
+    /// among them, by position; `None` when it does not answer: the marks alone decide then. No epoch: some session claims a
+    /// key, and the chain of the task does not tell its session yet; `complete` says that it tells all there is.
     ///
     /// # Errors
     /// `FACT_OWNED_BY_OTHER_LAYER`, `FACT_SEALED`; `STORE_UNAVAILABLE` when the ledger is down.
@@ -173,8 +175,13 @@ impl Owners {
         keys: &[String],
         owned: Option<&[Vec<Mark>]>,
         floor: u64,
-    ) -> Result<(u64, Vec<Overlay>), Fault> {
+        complete: bool,
+    ) -> Result<(Option<u64>, Vec<Overlay>), Fault> {
         self.update(&owner.user_key(), keys, Some(chain.own()), CLAIM_LEASE_SECONDS.max(MARK_SECONDS), |view, now| {
+            let by_session = |state: &KeyState| state.claims.iter().any(|claim| claim.place.level == Level::Session);
+            if !complete && view.states.iter().any(by_session) {
+                return Ok(None);
+            }
             if let Some(owned) = owned {
                 for (state, owned) in view.states.iter_mut().zip(owned) {
                     state.reconcile(chain, owned);
@@ -183,7 +190,7 @@ impl Owners {
             match ownership::claim_all(&mut view.states, chain, floor, now, now.plus(CLAIM_LEASE_SECONDS * SECOND)) {
                 Ok(epoch) => {
                     view.scope.extend(keys.iter().cloned());
-                    Ok(epoch)
+                    Ok(Some(epoch))
                 }
                 Err((at, verdict)) => {
                     let key = keys.get(at).map_or("", String::as_str);

@@ -454,7 +454,7 @@ impl Core {
                 None => self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await,
             };
             match settled {
-                Ok((_, overlaid)) => self.tell_boards(&entry.principal, &entry.owner, overlaid).await,
+                Ok((_, overlaid)) => self.tell_scopes(&entry.principal, &entry.owner, overlaid).await,
                 Err(_) => tracing::warn!(promotion_id = entry.promotion.promotion_id, "the ledger did not take a commit"),
             }
         }
@@ -476,7 +476,7 @@ impl Core {
         let (fresh, overlaid) = settled.unwrap_or_default();
         let fresh = fresh.unwrap_or_else(|| next_epoch(entry.promotion.seal_epoch.unwrap_or_default(), self.ports.clock.now()));
         let told = self.settle_source(entry, false, fresh).await?;
-        self.tell_boards(&entry.principal, &entry.owner, overlaid).await;
+        self.tell_scopes(&entry.principal, &entry.owner, overlaid).await;
         Ok(told.then_some(Event::Settled))
     }
 

@@ -23,7 +23,7 @@ use strata_api::session::v1::session_memory_service_server::SessionMemoryService
 use strata_api::working::v1 as working;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryService;
 use strata_core::id::Level;
-use strata_core::limits::BOARD_FACTS;
+use strata_core::limits::{BOARD_FACTS, SESSION_FACTS_WRITE};
 use strata_core::policy::authz::Layer;
 use strata_core::policy::ownership::{self, Chain, Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
@@ -82,14 +82,7 @@ impl WorkingMemoryService for Proxy {
             let epoch = self.0.claim_facts(&call, &body, floor).await.map_err(status)?;
             let identity = reading(&call.principal, &call.owner).writing(Level::Task, epoch);
             match relayed(self.0.layers.working.clone().put_facts(signed(body.clone(), identity)).await) {
-                // The store has seen a higher epoch (the ledger was lost): claim again above it (rule P3).
-                Err(refused) if attempt < STALE_ATTEMPTS => {
-                    let cause = fault(&refused);
-                    match (cause.reason, seen_epoch(&cause)) {
-                        (Reason::StaleEpoch, Some(seen)) => floor = seen.max(floor),
-                        _ => return Err(refused),
-                    }
-                }
+                Err(refused) => floor = above(refused, attempt, floor)?,
                 answer => return answer,
             }
         }
@@ -202,6 +195,52 @@ impl SessionMemoryService for Proxy {
         request: Request<session::ListSessionsRequest>,
     ) -> Result<Response<session::ListSessionsResponse>, Status> {
         pass!(self, request, session.list_sessions, "/strata.session.v1.SessionMemoryService/ListSessions")
+    }
+
+    async fn put_facts(&self, request: Request<session::PutFactsRequest>) -> Result<Response<session::PutFactsResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/PutFacts", request)?;
+        let mut floor = 0;
+        for attempt in 1.. {
+            let epoch = self.0.claim_session_facts(&call, &body, floor).await.map_err(status)?;
+            let identity = reading(&call.principal, &call.owner).writing(Level::Session, epoch);
+            match relayed(self.0.layers.session.clone().put_facts(signed(body.clone(), identity)).await) {
+                Err(refused) => floor = above(refused, attempt, floor)?,
+                answer => return answer,
+            }
+        }
+        Err(Status::internal("unreachable: the loop returns"))
+    }
+
+    async fn put_artifact(
+        &self,
+        request: Request<Streaming<session::PutArtifactRequest>>,
+    ) -> Result<Response<session::PutArtifactResponse>, Status> {
+        let path = "/strata.session.v1.SessionMemoryService/PutArtifact";
+        let (metadata, extensions, mut parts) = request.into_parts();
+        let first = parts.message().await?.unwrap_or_default();
+        let (call, first) = self.0.admit(path, Request::from_parts(metadata, extensions, first))?;
+        let (all, broken) = Forwarded::new(first, parts);
+        let mut client = self.0.layers.session.clone();
+        tokio::select! {
+            biased;
+            Ok(status) = broken => Err(without_transport(status)),
+            answer = client.put_artifact(self.0.outgoing(&call, all)) => relayed(answer),
+        }
+    }
+
+    type GetArtifactStream = BoxStream<'static, Result<session::GetArtifactResponse, Status>>;
+
+    async fn get_artifact(
+        &self,
+        request: Request<session::GetArtifactRequest>,
+    ) -> Result<Response<Self::GetArtifactStream>, Status> {
+        let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/GetArtifact", request)?;
+        let parts = relayed(self.0.layers.session.clone().get_artifact(self.0.outgoing(&call, body)).await)?.into_inner();
+        Ok(Response::new(Box::pin(parts.map_err(without_transport))))
+    }
+
+    async fn get_facts(&self, request: Request<session::GetFactsRequest>) -> Result<Response<session::GetFactsResponse>, Status> {
+        pass!(self, request, session.get_facts, "/strata.session.v1.SessionMemoryService/GetFacts")
     }
 
     async fn get_session(
@@ -492,43 +531,127 @@ pub(crate) fn seen_epoch(fault: &Fault) -> Option<u64> {
     value("epoch").or_else(|| value("current_value"))
 }
 
+/// The epoch above which a refused write claims again: the store has seen a higher one, the ledger was lost (rule P3).
+fn above(refused: Status, attempt: u32, floor: u64) -> Result<u64, Status> {
+    let cause = fault(&refused);
+    match (cause.reason, seen_epoch(&cause)) {
+        (Reason::StaleEpoch, Some(seen)) if attempt < STALE_ATTEMPTS => Ok(seen.max(floor)),
+        _ => Err(refused),
+    }
+}
+
+/// The first key that an outer level owns, when long-term memory answered.
+fn owned_above<'a>(owned: Option<&'a [Vec<Mark>]>, keys: &'a [String]) -> Option<Fault> {
+    let outer = owned.into_iter().flatten().zip(keys).find_map(|(marks, key)| marks.first().map(|mark| (key, mark)));
+    outer.map(|(key, mark)| ownership::owned_by(key, &mark.place, mark.epoch))
+}
+
 impl Core {
+    /// The registered keys of the keys of a write, each once.
+    fn resolved<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fault> {
+        let mut out = Vec::new();
+        for key in keys {
+            let key = self.registry.resolve(&FactKey::new(key)?).as_str().to_owned();
+            if !out.contains(&key) {
+                out.push(key);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Claims the keys of the facts for their session (rules P2, P4), and returns the epoch of the write.
+    async fn claim_session_facts(&self, call: &Call, body: &session::PutFactsRequest, floor: u64) -> Result<u64, Fault> {
+        if body.facts.len() > SESSION_FACTS_WRITE {
+            return Err(Fault::limit("facts", SESSION_FACTS_WRITE, "facts"));
+        }
+        let session_id = SessionId::new(body.session_id.as_str())?;
+        let keys = self.resolved(body.facts.iter().map(|fact| fact.key.as_str()))?;
+        let fresh = ownership::next_epoch(floor, self.ports.clock.now());
+        if keys.is_empty() {
+            return Ok(fresh);
+        }
+        let chain = Chain::session(&call.owner, &session_id);
+        let owned = self.owned_outside(call, &keys).await;
+        match self.owners.claim(&call.owner, &chain, &keys, owned.as_deref(), floor, true).await {
+            Ok((epoch, overlaid)) => {
+                self.tell_scopes(&call.principal, &call.owner, overlaid).await;
+                Ok(epoch.unwrap_or(fresh))
+            }
+            Err(down) if is_down(&down) => {
+                if let Some(refused) = owned_above(owned.as_deref(), &keys) {
+                    return Err(refused);
+                }
+                // What the session holds goes on at the store's own epoch, and what the registry gives to it; any other
+                // claim waits for the ledger (rule P4).
+                let facts = self.session_facts(&call.principal, &call.owner, &body.session_id).await?;
+                let held = |key: &String| {
+                    let means = |fact: &&session::SessionFact| !fact.overlay && self.registry.resolve_alias(&fact.key) == *key;
+                    facts.iter().filter(means).map(|fact| fact.epoch).max()
+                };
+                let fixed = |key: &String| self.registry.spec(key).is_some_and(|spec| spec.layer == Some(Layer::Session));
+                let (known, new): (Vec<String>, Vec<String>) = keys.into_iter().partition(|key| held(key).is_some());
+                if !new.iter().all(fixed) {
+                    return Err(down);
+                }
+                let own = known.iter().filter_map(held).max().unwrap_or(0);
+                let epoch = if new.is_empty() && own > floor { own } else { fresh.max(own) };
+                if !new.is_empty() {
+                    self.owners.later(&call.principal, &call.owner, Late::Claim { chain, keys: new, epoch });
+                }
+                Ok(epoch)
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
     /// Claims the keys of the facts for their task (rules P2, P4, W11), and returns the epoch of the write.
     async fn claim_facts(&self, call: &Call, body: &working::PutFactsRequest, floor: u64) -> Result<u64, Fault> {
         if body.facts.len() > BOARD_FACTS {
             return Err(Fault::limit("facts", BOARD_FACTS, "facts"));
         }
         let task = TaskId::new(body.task_id.as_str())?;
-        let mut keys = Vec::new();
         // A reference to a long-term record is no claim (rule W11).
-        for fact in body.facts.iter().filter(|fact| fact.reference.is_none()) {
-            let key = self.registry.resolve(&FactKey::new(fact.key.as_str())?).as_str().to_owned();
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
+        let keys = self.resolved(body.facts.iter().filter(|fact| fact.reference.is_none()).map(|fact| fact.key.as_str()))?;
         let fresh = ownership::next_epoch(floor, self.ports.clock.now());
         if keys.is_empty() {
             return Ok(fresh);
         }
-        let chain = Chain::task(&call.owner, None, &task);
+        let mut chain = Chain::task(&call.owner, None, &task);
         let owned = self.owned_outside(call, &keys).await;
-        match self.owners.claim(&call.owner, &chain, &keys, owned.as_deref(), floor).await {
+        let mut claimed = self.owners.claim(&call.owner, &chain, &keys, owned.as_deref(), floor, false).await;
+        if matches!(claimed, Ok((None, _))) {
+            // A session claims one of the keys: whether it is the task's own is on the board (rule P2).
+            let session = self.session_of(call, &task).await?;
+            chain = Chain::task(&call.owner, session.as_ref(), &task);
+            claimed = self.owners.claim(&call.owner, &chain, &keys, owned.as_deref(), floor, true).await;
+        }
+        match claimed {
             Ok((epoch, overlaid)) => {
-                self.tell_boards(&call.principal, &call.owner, overlaid).await;
-                Ok(epoch)
+                self.tell_scopes(&call.principal, &call.owner, overlaid).await;
+                Ok(epoch.unwrap_or(fresh))
             }
             Err(down) if is_down(&down) => {
                 // The ledger is down: long-term memory's own rows still decide, else the claim is the board's own (rule P4).
-                let outer = owned.iter().flatten().zip(&keys).find_map(|(marks, key)| marks.first().map(|mark| (key, mark)));
-                if let Some((key, mark)) = outer {
-                    return Err(ownership::owned_by(key, &mark.place, mark.epoch));
+                if let Some(refused) = owned_above(owned.as_deref(), &keys) {
+                    return Err(refused);
                 }
                 self.owners.later(&call.principal, &call.owner, Late::Claim { chain, keys, epoch: fresh });
                 Ok(fresh)
             }
             Err(refused) => Err(refused),
         }
+    }
+
+    /// The session that a task belongs to, when it belongs to one.
+    async fn session_of(&self, call: &Call, task: &TaskId) -> Result<Option<SessionId>, Fault> {
+        let request = working::GetTaskRequest {
+            user_id: call.owner.user.as_str().to_owned(),
+            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            task_id: task.as_str().to_owned(),
+        };
+        let found = self.layers.working.clone().get_task(signed(request, reading(&call.principal, &call.owner))).await;
+        let board = answer(found)?.task.unwrap_or_default();
+        if board.session_id.is_empty() { Ok(None) } else { SessionId::new(board.session_id).map(Some) }
     }
 
     /// What long-term memory owns among the keys, by position; `None` when it does not answer.

@@ -9,6 +9,7 @@ use crate::store::redis::RedisSessions;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Duration;
+use strata_api::internal::v1::session_fact_service_server::SessionFactServiceServer;
 use strata_api::page::PageTokens;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
 use strata_core::policy::settings::PolicySettings;
@@ -124,10 +125,14 @@ impl SessionRole {
     /// The gRPC services of the role.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        let service = SessionMemoryServiceServer::new(SessionService::new(Arc::clone(&self.shared)))
+        let service = SessionService::new(Arc::clone(&self.shared));
+        let sessions = SessionMemoryServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        Routes::new(service)
+        let facts = SessionFactServiceServer::new(service)
+            .max_decoding_message_size(limits::MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MESSAGE_BYTES);
+        Routes::new(sessions).add_service(facts)
     }
 
     /// Whether the role can serve. Asks the store, within its bounds of time; renews no session (case C094).

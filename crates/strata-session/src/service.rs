@@ -1,28 +1,32 @@
 //! The gRPC surface: from a signed call to the store and the rules, and back. Nothing is decided here.
 
+use crate::artifacts;
 use crate::compress::{Answer, Claim, Compressor, Edit, Edited, Request as EditRequest, value_shares};
 use crate::search::{Query, Searcher};
-use crate::store::{Append, Head, RequestKey, SessionKey, SessionStore, State, UserTag, WindowRead, not_found};
+use crate::store::{Append, FactsWrite, Head, RequestKey, SessionKey, SessionStore, State, UserTag, WindowRead, not_found};
 use arc_swap::ArcSwap;
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::convert::{common, session as convert};
-use strata_api::error::status;
+use strata_api::error::{fault, status};
+use strata_api::internal::v1 as internal;
+use strata_api::internal::v1::session_fact_service_server::SessionFactService;
 use strata_api::page::PageTokens;
 use strata_api::session::v1 as pb;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryService;
+use strata_core::id::check_id;
 use strata_core::policy::session::{
     self as policy, Anchor, SeqRange, SessionSettings, Summary, Turn, Verdict, WindowBudget, WindowInput,
 };
 use strata_core::policy::settings::PolicySettings;
 use strata_core::rule::Finding;
-use strata_core::{Fault, Owner, Reason, SessionId, Timestamp, limits};
+use strata_core::{FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use strata_runtime::task::detached_write;
 use strata_runtime::{Claims, Ports, TaskGroup};
 use strata_text::tokens;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// Longest time an append waits for the compression it made due; the turns are stored by then.
 const COMPRESS_PATIENCE: Duration = Duration::from_secs(2);
@@ -137,7 +141,10 @@ impl SessionService {
     }
 
     fn call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Call, Fault> {
-        let claims = Claims::of(request)?;
+        self.call_of(Claims::of(request)?, user_id, agent_id)
+    }
+
+    fn call_of(&self, claims: &Claims, user_id: &str, agent_id: &str) -> Result<Call, Fault> {
         let user = claims.require_user()?;
         let asked = if user_id.is_empty() { user.as_str() } else { user_id };
         let owner = common::owner(&claims.caller, asked, agent_id)?;
@@ -500,6 +507,98 @@ impl SessionService {
         Ok(pb::ListSessionsResponse { sessions, next_page_token, capped: page.capped })
     }
 
+    async fn put_facts(&self, request: Request<pb::PutFactsRequest>) -> Result<pb::PutFactsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let epoch = Claims::of(&request)?.require_write()?.epoch;
+        let request_key = request_key!("PutFacts", body);
+        let facts = convert::facts(body.facts.clone(), epoch, at.call.now)?;
+        let answer = pb::PutFactsResponse { facts: facts.iter().map(convert::wire_fact).collect() };
+        let write = FactsWrite {
+            key: at.key,
+            agent: at.call.owner.agent,
+            now: at.call.now,
+            facts,
+            request: request_key.map(|key| (key, answer.encode_to_vec())),
+        };
+        match self.shared.store.put_facts(write).await? {
+            None => Ok(answer),
+            Some(bytes) => decoded(&bytes),
+        }
+    }
+
+    async fn get_facts(&self, request: Request<pb::GetFactsRequest>) -> Result<pb::GetFactsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
+        let asked = convert::fact_keys(&body.keys)?;
+        let ranged = body.from_seq > 0 || body.to_seq > 0;
+        let range = body.from_seq..=if body.to_seq == 0 { u32::MAX } else { body.to_seq };
+        if range.is_empty() {
+            return Err(Fault::field("to_seq", "must be from_seq or later"));
+        }
+        let state = self.state(&at).await?;
+        let filter = [body.from_seq.to_string(), body.to_seq.to_string()];
+        let filter: Vec<&str> = filter.iter().map(String::as_str).chain(asked.iter().map(FactKey::as_str)).collect();
+        let list = at.list("GetFacts", &filter);
+        let after: Option<FactCursor> = list.open(&self.shared.page_tokens, &body.page_token, state.head.incarnation)?;
+        let facts = self.shared.store.facts(&at.key, at.call.now).await?.ok_or_else(|| not_found(&at.session))?;
+        let facts = facts
+            .into_iter()
+            .filter(|fact| (asked.is_empty() || asked.contains(&fact.key)) && (!ranged || range.contains(&fact.seq)))
+            .map(|fact| (FactCursor::Fact(fact.key.as_str().to_owned()), Some(convert::wire_fact(&fact))));
+        // The index of compressed turns: outside the prompt, by range (rule S3).
+        let indexed = state.summaries.iter().filter(|_| ranged && asked.is_empty()).flat_map(|summary| &summary.values);
+        let values: BTreeSet<FactCursor> = indexed
+            .filter(|value| range.contains(&value.seq))
+            .map(|value| FactCursor::Value(value.seq, value.value.clone()))
+            .collect();
+        let mut rest = facts
+            .chain(values.into_iter().map(|value| (value, None)))
+            .skip_while(|(at, _)| after.as_ref().is_some_and(|after| at <= after))
+            .peekable();
+        let mut answer = pb::GetFactsResponse { capped: page.capped, covered_seq: state.head.through, ..Default::default() };
+        let mut last = None;
+        for (cursor, fact) in rest.by_ref().take(page.size as usize) {
+            if let FactCursor::Value(seq, value) = &cursor {
+                answer.values.push(pb::ValueReference { value: value.clone(), seq: *seq });
+            }
+            answer.facts.extend(fact);
+            last = Some(cursor);
+        }
+        if let (Some(last), Some(_)) = (last, rest.peek()) {
+            answer.next_page_token = list.mint(&self.shared.page_tokens, state.head.incarnation, last);
+        }
+        Ok(answer)
+    }
+
+    async fn put_artifact(&self, request: Request<Streaming<pb::PutArtifactRequest>>) -> Result<pb::PutArtifactResponse, Fault> {
+        let claims = Claims::of(&request)?.clone();
+        let mut messages = request.into_inner();
+        let header = messages.message().await.map_err(|status| fault(&status))?.unwrap_or_default();
+        let call = self.call_of(&claims, &header.user_id, &header.agent_id)?;
+        let session = convert::session_id(&header.session_id)?;
+        let key = SessionKey::new(&call.owner, &session);
+        artifacts::put(&self.shared, key, call.owner.agent, call.now, header, messages).await
+    }
+
+    async fn get_artifact(&self, request: Request<pb::GetArtifactRequest>) -> Result<artifacts::Parts, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        check_id("trace_id", &body.trace_id)?;
+        artifacts::get(&self.shared, at.key, at.call.owner.agent.as_ref(), at.call.now, &body.trace_id).await
+    }
+
+    async fn overlay(&self, request: Request<internal::OverlayFactsRequest>) -> Result<internal::OverlayFactsResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        if body.keys.is_empty() || body.keys.len() > limits::SESSION_FACTS {
+            return Err(Fault::field("keys", format!("must hold 1 to {} keys", limits::SESSION_FACTS)));
+        }
+        let keys = body.keys.iter().map(|key| FactKey::new(key.as_str())).collect::<Result<Vec<_>, _>>()?;
+        Ok(internal::OverlayFactsResponse { known: self.shared.store.overlay_facts(&at.key, at.call.now, &keys).await? })
+    }
+
     async fn get_session(&self, request: Request<pb::GetSessionRequest>) -> Result<pb::GetSessionResponse, Fault> {
         let body = request.get_ref();
         let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
@@ -578,9 +677,39 @@ async fn edited<T: Message + Default>(
     let request = request.map(|key| EditRequest { key, encode: &encode });
     match shared.compressor.run(settings, &at.key, &edit, request).await? {
         Answer::New(edited) => Ok(wire(&edited)),
-        Answer::Replay(bytes) => {
-            T::decode(bytes.as_slice()).map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))
+        Answer::Replay(bytes) => decoded(&bytes),
+    }
+}
+
+pub(crate) fn decoded<T: Message + Default>(bytes: &[u8]) -> Result<T, Fault> {
+    T::decode(bytes).map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))
+}
+
+/// Place in the list of facts, then values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum FactCursor {
+    Fact(String),
+    Value(u32, String),
+}
+
+impl std::fmt::Display for FactCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fact(key) => write!(f, "f{key}"),
+            Self::Value(seq, value) => write!(f, "v{seq}:{value}"),
         }
+    }
+}
+
+impl std::str::FromStr for FactCursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some(key) = text.strip_prefix('f') {
+            return Ok(Self::Fact(key.to_owned()));
+        }
+        let (seq, value) = text.strip_prefix('v').and_then(|rest| rest.split_once(':')).ok_or(())?;
+        Ok(Self::Value(seq.parse().map_err(|_| ())?, value.to_owned()))
     }
 }
 
@@ -646,6 +775,27 @@ impl SessionMemoryService for SessionService {
         reply(Self::commit_summary(self, request).await)
     }
 
+    async fn put_facts(&self, request: Request<pb::PutFactsRequest>) -> Result<Response<pb::PutFactsResponse>, Status> {
+        reply(Self::put_facts(self, request).await)
+    }
+
+    async fn put_artifact(
+        &self,
+        request: Request<Streaming<pb::PutArtifactRequest>>,
+    ) -> Result<Response<pb::PutArtifactResponse>, Status> {
+        reply(Self::put_artifact(self, request).await)
+    }
+
+    type GetArtifactStream = artifacts::Parts;
+
+    async fn get_artifact(&self, request: Request<pb::GetArtifactRequest>) -> Result<Response<Self::GetArtifactStream>, Status> {
+        reply(Self::get_artifact(self, request).await)
+    }
+
+    async fn get_facts(&self, request: Request<pb::GetFactsRequest>) -> Result<Response<pb::GetFactsResponse>, Status> {
+        reply(Self::get_facts(self, request).await)
+    }
+
     async fn get_summaries(
         &self,
         request: Request<pb::GetSummariesRequest>,
@@ -673,5 +823,15 @@ impl SessionMemoryService for SessionService {
 
     async fn end_session(&self, request: Request<pb::EndSessionRequest>) -> Result<Response<pb::EndSessionResponse>, Status> {
         reply(self.end(request).await)
+    }
+}
+
+#[tonic::async_trait]
+impl SessionFactService for SessionService {
+    async fn overlay_facts(
+        &self,
+        request: Request<internal::OverlayFactsRequest>,
+    ) -> Result<Response<internal::OverlayFactsResponse>, Status> {
+        reply(self.overlay(request).await)
     }
 }

@@ -374,7 +374,7 @@ static RELAYS: LazyLock<Regex> = LazyLock::new(|| {
             "(?:is|are|was|were) (?:interested|curious)",
             "whether",
         ],
-        &["问", "咨询", "想", "希望", "要求", "请求", "需要", "建议", "提议", "打听", "是否", "能否", "可否", "求", "找"],
+        &["问", "咨询", "想(?:要|知道|了解|订|买|去|吃|看|找|用|换|约)", "希望", "要求", "请求", "需要", "建议", "提议", "打听", "是否", "能否", "可否"],
     )
 });
 
@@ -735,6 +735,29 @@ mod tests {
             assert_eq!(turn_cues(text, Role::Tool).failed, failed, "{text}");
         }
         assert!(!turn_cues("Error: connection refused", Role::User).failed);
+    }
+
+    #[test]
+    fn s05_a_relayed_question_is_told_from_a_statement() {
+        for (text, relays, question) in [
+            ("The user asked whether plan B is cheaper.", true, false),
+            ("The user wants a table for 7.", true, false),
+            ("Ｔｈｅ ｕｓｅｒ ａｓｋｅｄ about the price", true, false),
+            ("Plan B is cheaper.", false, false),
+            ("Is plan B cheaper?", false, true),
+            ("用户问周五能否发货。", true, false),
+            ("用户想知道价格 🚚", true, false),
+            ("询\u{200b}问价格", true, false),
+            ("周五发货。", false, false),
+            ("理想的方案已找到。", false, false),
+            ("周五能发货吗", false, true),
+            ("الطلب رقم 77812", false, false),
+        ] {
+            let said = statements(text, Role::Assistant);
+            assert_eq!(said.len(), 1, "{text}: {said:?}");
+            assert_eq!((said[0].relays, said[0].cues.question), (relays, question), "{text}");
+            assert_eq!(said[0].features.values.len(), said[0].cues.values.len(), "{text}");
+        }
     }
 
     #[test]

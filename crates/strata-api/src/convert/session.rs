@@ -3,8 +3,8 @@
 use super::common;
 use crate::session::v1 as pb;
 use std::collections::BTreeSet;
-use strata_core::policy::session::{Anchor, Maker, Role, Shape, Summary, SummarySentence, Turn, Verdict};
-use strata_core::{Fault, SessionId, Timestamp, limits, time::SECOND};
+use strata_core::policy::session::{Anchor, Artifact, Maker, Role, SessionFact, Shape, Summary, SummarySentence, Turn, Verdict};
+use strata_core::{FactKey, Fault, SessionId, Timestamp, id::check_id, limits, time::SECOND};
 
 /// A session id.
 ///
@@ -193,6 +193,103 @@ pub fn sentences(values: Vec<pb::SummarySentence>, tokens: impl Fn(&str) -> u32)
         Ok(SummarySentence { tokens: tokens(&text), text, seqs })
     };
     values.into_iter().enumerate().map(one).collect()
+}
+
+fn fact_key(field: &str, key: &str) -> Result<FactKey, Fault> {
+    super::longterm::optional_key(field, key)?.ok_or_else(|| Fault::field(field, "is required"))
+}
+
+/// The facts of a write, at an epoch: 1 to [`limits::SESSION_FACTS_WRITE`], each key once.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `facts` or `facts[n].<field>`, `LIMIT_REACHED` naming `facts`.
+pub fn facts(values: Vec<pb::SessionFact>, epoch: u64, now: Timestamp) -> Result<Vec<SessionFact>, Fault> {
+    if values.is_empty() {
+        return Err(Fault::field("facts", format!("must hold 1 to {} facts", limits::SESSION_FACTS_WRITE)));
+    }
+    if values.len() > limits::SESSION_FACTS_WRITE {
+        return Err(Fault::limit("facts", limits::SESSION_FACTS_WRITE, "facts"));
+    }
+    let mut seen = BTreeSet::new();
+    let mut one = |(at, value): (usize, pb::SessionFact)| {
+        let field = |part: &str| format!("facts[{at}].{part}");
+        let key = fact_key(&field("key"), &value.key)?;
+        if !seen.insert(key.clone()) {
+            return Err(Fault::field(field("key"), "stands twice in this write"));
+        }
+        if value.seq == 0 {
+            return Err(Fault::field(field("seq"), "is required: the turn the fact comes from, from 1"));
+        }
+        common::text(&field("value"), &value.value, limits::SESSION_FACT_BYTES)?;
+        let text = bounded(&field("value"), &value.value, limits::SESSION_FACT_BYTES)?;
+        Ok(SessionFact { key, value: text, seq: value.seq, epoch, overlay: false, time: now })
+    };
+    values.into_iter().enumerate().map(&mut one).collect()
+}
+
+/// Keys of a read, at most [`limits::SESSION_FACTS_WRITE`].
+///
+/// # Errors
+/// `INVALID_FIELD` naming `keys[n]`, `LIMIT_REACHED` naming `keys`.
+pub fn fact_keys(keys: &[String]) -> Result<BTreeSet<FactKey>, Fault> {
+    if keys.len() > limits::SESSION_FACTS_WRITE {
+        return Err(Fault::limit("keys", limits::SESSION_FACTS_WRITE, "keys"));
+    }
+    keys.iter().enumerate().map(|(at, key)| fact_key(&format!("keys[{at}]"), key)).collect()
+}
+
+/// What a first message says of an artifact; its bytes are counted later.
+///
+/// # Errors
+/// `INVALID_FIELD` naming the field.
+pub fn artifact(header: &pb::PutArtifactRequest, now: Timestamp) -> Result<Artifact, Fault> {
+    check_id("trace_id", &header.trace_id)?;
+    if !header.task_id.is_empty() {
+        check_id("task_id", &header.task_id)?;
+    }
+    let expire_time = match header.ttl {
+        None => None,
+        Some(_) => Some(now.plus(ttl(header.ttl.as_ref(), limits::SESSION_TTL_MAX_SECONDS)?)),
+    };
+    Ok(Artifact {
+        trace_id: header.trace_id.clone(),
+        task_id: header.task_id.clone(),
+        content_type: bounded("content_type", &header.content_type, limits::MEDIA_TYPE_BYTES)?,
+        bytes: 0,
+        stored_bytes: 0,
+        parts: 0,
+        hash: String::new(),
+        create_time: now,
+        expire_time,
+    })
+}
+
+/// Wire form of an artifact.
+#[must_use]
+pub fn wire_artifact(artifact: &Artifact) -> pb::Artifact {
+    pb::Artifact {
+        trace_id: artifact.trace_id.clone(),
+        task_id: artifact.task_id.clone(),
+        content_type: artifact.content_type.clone(),
+        bytes: artifact.bytes,
+        stored_bytes: artifact.stored_bytes,
+        hash: artifact.hash.clone(),
+        create_time: Some(common::wire_time(artifact.create_time)),
+        expire_time: artifact.expire_time.map(common::wire_time),
+    }
+}
+
+/// Wire form of a session fact.
+#[must_use]
+pub fn wire_fact(fact: &SessionFact) -> pb::SessionFact {
+    pb::SessionFact {
+        key: fact.key.as_str().to_owned(),
+        value: fact.value.clone(),
+        seq: fact.seq,
+        epoch: fact.epoch,
+        overlay: fact.overlay,
+        update_time: Some(common::wire_time(fact.time)),
+    }
 }
 
 /// Wire form of a summary, with at most `values` values of its index.

@@ -10,7 +10,7 @@ use super::recall::Fusion;
 use crate::record::vocabulary;
 use crate::rule::{Finding, RuleId};
 use crate::text::ValueKind;
-use crate::{Fault, Timestamp, limits};
+use crate::{FactKey, Fault, Timestamp, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -411,6 +411,54 @@ pub struct SummarySentence {
     pub seqs: Vec<u32>,
     /// Tokens of the text.
     pub tokens: u32,
+}
+
+/// A checked field of a session: what is true while it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionFact {
+    /// Slot.
+    pub key: FactKey,
+    /// Value.
+    pub value: String,
+    /// Turn it comes from.
+    pub seq: u32,
+    /// Epoch of its claim (rule P3).
+    pub epoch: u64,
+    /// An outer level owns the key: read-only until the session ends (rule P2).
+    pub overlay: bool,
+    /// When it was written.
+    pub time: Timestamp,
+}
+
+/// What is known of a raw tool return beside its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Trace id of the tool call.
+    pub trace_id: String,
+    /// Task that made the call; may be empty.
+    pub task_id: String,
+    /// Media type; may be empty.
+    pub content_type: String,
+    /// Bytes as they were sent.
+    pub bytes: u64,
+    /// Bytes as they are stored.
+    pub stored_bytes: u64,
+    /// Parts it is stored in.
+    pub parts: u32,
+    /// BLAKE3 of the bytes, 64 hexadecimal digits.
+    pub hash: String,
+    /// When it was stored.
+    pub create_time: Timestamp,
+    /// When it is gone; none: with its session.
+    pub expire_time: Option<Timestamp>,
+}
+
+impl Artifact {
+    /// Whether its time is over.
+    #[must_use]
+    pub fn is_gone(&self, now: Timestamp) -> bool {
+        self.expire_time.is_some_and(|over| over <= now)
+    }
 }
 
 /// Where a protected value stands.

@@ -220,3 +220,24 @@ async fn c040_streams_pass_the_gate_by_their_first_message_and_arrive_whole() {
     assert_eq!(reason(client.import_memories(stream("")).await), Reason::LayerWriteOff);
     assert!(client.export_memories(longterm::ExportMemoriesRequest::default()).await.is_ok());
 }
+
+#[tokio::test]
+async fn artifacts_pass_the_router_in_both_directions() {
+    let world = World::new(embedded()).await;
+    let message = |data: &[u8]| session::PutArtifactRequest { data: data.to_vec(), ..Default::default() };
+    let first =
+        session::PutArtifactRequest { user_id: "u1".into(), session_id: "s".into(), trace_id: "x".into(), ..message(b"ab") };
+    let sent = futures::stream::iter([first, message(b"cde"), message(b"")]);
+    let stored = world.session().put_artifact(sent).await.unwrap().into_inner().artifact.unwrap();
+    assert_eq!(stored.bytes, 5);
+    let body =
+        session::GetArtifactRequest { user_id: "u1".into(), session_id: "s".into(), trace_id: "x".into(), ..Default::default() };
+    let mut parts = world.session().get_artifact(body.clone()).await.unwrap().into_inner();
+    let mut read = Vec::new();
+    while let Some(part) = parts.message().await.unwrap() {
+        read.extend(part.data);
+    }
+    assert_eq!(read, b"abcde");
+    let gone = world.session().get_artifact(session::GetArtifactRequest { trace_id: "y".into(), ..body }).await;
+    assert_eq!(reason(gone), Reason::ArtifactGone);
+}

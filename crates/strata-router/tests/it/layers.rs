@@ -44,6 +44,8 @@ pub struct State {
     pub tasks: BTreeMap<String, BTreeMap<String, BoardFact>>,
     pub turns: BTreeMap<String, Vec<(session::Role, String)>>,
     pub summaries: BTreeMap<String, Vec<session::Summary>>,
+    pub facts: BTreeMap<String, BTreeMap<String, session::SessionFact>>,
+    pub artifacts: BTreeMap<String, Vec<u8>>,
     pub owners: BTreeMap<String, u64>,
     pub memories: Vec<longterm::Memory>,
     pub due: Vec<longterm::Candidate>,
@@ -81,6 +83,8 @@ impl Default for Fake {
                 tasks: BTreeMap::new(),
                 turns: BTreeMap::new(),
                 summaries: BTreeMap::new(),
+                facts: BTreeMap::new(),
+                artifacts: BTreeMap::new(),
                 owners: BTreeMap::new(),
                 memories: Vec::new(),
                 due: Vec::new(),
@@ -221,6 +225,8 @@ impl working::working_memory_service_server::WorkingMemoryService for Fake {
             ..Default::default()
         };
         let task = working::Task {
+            // A fake board tells its session in its id.
+            session_id: body.task_id.split_once('@').map(|(_, session)| session.to_owned()).unwrap_or_default(),
             task_id: body.task_id,
             user_id: body.user_id,
             goal: Some(working::Goal { sentence: "Pay the invoice.".into(), acceptance: "It is paid.".into() }),
@@ -328,6 +334,58 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
         search_turns(session::SearchTurnsRequest) -> session::SearchTurnsResponse;
     }
 
+    async fn put_facts(&self, request: Request<session::PutFactsRequest>) -> Answer<session::PutFactsResponse> {
+        let claims = self.seen(&request, &self.session_down)?;
+        let epoch = claims.write.map(|write| write.epoch).unwrap_or_default();
+        let body = request.into_inner();
+        let mut state = self.state.lock();
+        let known = state.facts.entry(body.session_id).or_default();
+        if let Some((key, old)) =
+            body.facts.iter().filter_map(|f| known.get(&f.key).map(|old| (&f.key, old))).find(|(_, old)| old.epoch > epoch)
+        {
+            let fault = Fault::new(Reason::StaleEpoch, "stale").with("key", key.clone()).with("epoch", old.epoch.to_string());
+            return Err(status(fault));
+        }
+        let facts: Vec<_> = body.facts.into_iter().map(|fact| session::SessionFact { epoch, overlay: false, ..fact }).collect();
+        known.extend(facts.iter().map(|fact| (fact.key.clone(), fact.clone())));
+        Ok(Response::new(session::PutFactsResponse { facts }))
+    }
+
+    async fn put_artifact(
+        &self,
+        request: Request<tonic::Streaming<session::PutArtifactRequest>>,
+    ) -> Answer<session::PutArtifactResponse> {
+        self.seen(&request, &self.session_down)?;
+        let mut parts = request.into_inner();
+        let mut all = parts.message().await?.unwrap_or_default();
+        while let Some(part) = parts.message().await? {
+            all.data.extend(part.data);
+        }
+        let artifact = session::Artifact { trace_id: all.trace_id.clone(), bytes: all.data.len() as u64, ..Default::default() };
+        self.state.lock().artifacts.insert(all.trace_id, all.data);
+        Ok(Response::new(session::PutArtifactResponse { artifact: Some(artifact) }))
+    }
+
+    type GetArtifactStream = futures::stream::BoxStream<'static, Result<session::GetArtifactResponse, Status>>;
+
+    async fn get_artifact(&self, request: Request<session::GetArtifactRequest>) -> Answer<Self::GetArtifactStream> {
+        self.seen(&request, &self.session_down)?;
+        let found = self.state.lock().artifacts.get(&request.get_ref().trace_id).cloned();
+        let Some(data) = found else { return refuse(Reason::ArtifactGone, "gone") };
+        let parts: Vec<_> =
+            data.chunks(2).map(|data| Ok(session::GetArtifactResponse { artifact: None, data: data.to_vec() })).collect();
+        Ok(Response::new(Box::pin(futures::stream::iter(parts))))
+    }
+
+    async fn get_facts(&self, request: Request<session::GetFactsRequest>) -> Answer<session::GetFactsResponse> {
+        self.seen(&request, &self.session_down)?;
+        let state = self.state.lock();
+        let Some(facts) = state.facts.get(&request.get_ref().session_id) else {
+            return refuse(Reason::NotFound, "no such session");
+        };
+        Ok(Response::new(session::GetFactsResponse { facts: facts.values().cloned().collect(), ..Default::default() }))
+    }
+
     async fn get_turns(&self, request: Request<session::GetTurnsRequest>) -> Answer<session::GetTurnsResponse> {
         self.seen(&request, &self.session_down)?;
         let body = request.into_inner();
@@ -353,6 +411,24 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
             summaries: state.summaries.get(&body.session_id).cloned().unwrap_or_default(),
             ..Default::default()
         }))
+    }
+}
+
+#[tonic::async_trait]
+impl internal::session_fact_service_server::SessionFactService for Fake {
+    async fn overlay_facts(&self, request: Request<internal::OverlayFactsRequest>) -> Answer<internal::OverlayFactsResponse> {
+        self.seen(&request, &self.session_down)?;
+        let body = request.into_inner();
+        let mut state = self.state.lock();
+        let facts = state.facts.entry(body.session_id).or_default();
+        let mut known = 0;
+        for key in &body.keys {
+            if let Some(fact) = facts.get_mut(key) {
+                fact.overlay = true;
+                known += 1;
+            }
+        }
+        Ok(Response::new(internal::OverlayFactsResponse { known }))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
+use strata_api::session::v1 as session;
 use strata_api::working::v1 as working;
 use strata_core::Reason;
 use strata_core::policy::registry::Registry;
@@ -157,4 +158,113 @@ async fn a_board_that_did_not_answer_is_told_of_its_overlay_later() {
     world.fake.working_down.store(false, Ordering::SeqCst);
     world.router.recover().await.unwrap();
     assert!(world.fake.fact("t", "home.city").overlay, "the board carries the label itself");
+}
+
+fn put_session(session_id: &str, key: &str, value: &str) -> session::PutFactsRequest {
+    let fact = session::SessionFact { key: key.into(), value: value.into(), seq: 1, ..Default::default() };
+    session::PutFactsRequest { user_id: "u1".into(), session_id: session_id.into(), facts: vec![fact], ..Default::default() }
+}
+
+fn session_fact(world: &World, session_id: &str, key: &str) -> session::SessionFact {
+    world.fake.state.lock().facts[session_id][key].clone()
+}
+
+async fn session_story(ledger: Arc<dyn Ledger>) {
+    let world = World::new(ledger).await;
+    let owners = |task: &'static str, session_id: &'static str, key: &'static str| {
+        let request = pb::GetOwnershipRequest {
+            user_id: "u1".into(),
+            key: key.into(),
+            task_id: task.into(),
+            session_id: session_id.into(),
+            ..Default::default()
+        };
+        let mut calls = world.calls();
+        async move {
+            let answer = calls.get_ownership(request).await.unwrap().into_inner();
+            answer.claims.into_iter().map(|claim| (claim.layer, claim.state)).collect::<Vec<_>>()
+        }
+    };
+    // A session owns what nobody owns, keeps its epoch, and is one of several.
+    let first = world.session().put_facts(put_session("s1", "invoice.total", "1")).await.unwrap().into_inner();
+    let again = world.session().put_facts(put_session("s1", "invoice.total", "2")).await.unwrap().into_inner();
+    assert!(first.facts[0].epoch > 0 && first.facts[0].epoch == again.facts[0].epoch);
+    world.session().put_facts(put_session("s2", "invoice.total", "3")).await.unwrap();
+    assert_eq!(owners("", "s1", "invoice.total").await, [pair("session", "OWNED")]);
+    // Tasks of the session may not; tasks of no session, or of another one that does not, may.
+    world.fake.put_fact("t@s1", "x", "1");
+    assert_eq!(reason(world.working().put_facts(put("t@s1", "invoice.total", "4")).await), Reason::FactOwnedByOtherLayer);
+    world.fake.put_fact("t", "x", "1");
+    world.working().put_facts(put("t", "invoice.total", "4")).await.unwrap();
+    world.fake.put_fact("t@s3", "x", "1");
+    world.working().put_facts(put("t@s3", "invoice.total", "5")).await.unwrap();
+
+    // The user's own words turn the session's fact into an overlay, known by an alias or not.
+    world.session().put_facts(put_session("s1", "home.city", "Berlin")).await.unwrap();
+    world.longterm().remember(remember("profile.city", "The user lives in Paris.")).await.unwrap();
+    assert_eq!(owners("", "s1", "profile.city").await, [pair("longterm", "OWNED"), pair("session", "OVERLAY")]);
+    let kept = session_fact(&world, "s1", "home.city");
+    assert!(kept.overlay && kept.value == "Berlin");
+    let refused = world.session().put_facts(put_session("s1", "home.city", "Rome")).await;
+    assert_eq!(reason(refused), Reason::FactOwnedByOtherLayer);
+
+    // The end of the session ends its claims.
+    let end = session::EndSessionRequest { user_id: "u1".into(), session_id: "s1".into(), ..Default::default() };
+    world.session().end_session(end).await.unwrap();
+    assert_eq!(owners("", "s1", "invoice.total").await, []);
+    assert_eq!(owners("", "s2", "invoice.total").await, [pair("session", "OWNED")]);
+    world.working().put_facts(put("t@s1", "invoice.total", "6")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a136_a_session_owns_its_facts_embedded() {
+    session_story(embedded()).await;
+}
+
+#[tokio::test]
+async fn a136_a_session_owns_its_facts_redis() {
+    let server = RedisServer::start();
+    session_story(over_redis(&server.url())).await;
+    assert!(server.all_keys_with_ttl().iter().all(|key| key.ttl.is_some()));
+}
+
+#[tokio::test]
+async fn p04_new_session_claims_wait_for_the_ledger_and_held_ones_go_on() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr());
+    let registry = Registry::extended("[[key]]\npattern = \"talk.topic\"\nlayer = \"session\"\nscope = \"session\"\n").unwrap();
+    let world = World::with_registry(over_redis(&proxy.url("redis")), registry).await;
+    let held = world.session().put_facts(put_session("s", "a", "1")).await.unwrap().into_inner().facts[0].epoch;
+    proxy.set(Mode::Refuse);
+    let refused = world.session().put_facts(put_session("s", "b", "1")).await;
+    assert_eq!(reason(refused), Reason::StoreUnavailable);
+    let again = world.session().put_facts(put_session("s", "a", "2")).await.unwrap().into_inner();
+    assert_eq!(again.facts[0].epoch, held, "at the store's own epoch");
+    world.session().put_facts(put_session("s", "talk.topic", "cats")).await.expect("the registry gives it to sessions");
+    // Long-term memory's own rows still count.
+    world.fake.state.lock().owners.insert("a".into(), 9);
+    assert_eq!(reason(world.session().put_facts(put_session("s", "a", "3")).await), Reason::FactOwnedByOtherLayer);
+    world.fake.state.lock().owners.clear();
+    proxy.set(Mode::Pass);
+    let here = &world;
+    eventually(Duration::from_secs(15), || async move {
+        here.router.recover().await.is_ok() && claims_of_session(here, "talk.topic").await == [pair("session", "OWNED")]
+    })
+    .await;
+    world.session().put_facts(put_session("s", "b", "1")).await.unwrap();
+}
+
+async fn claims_of_session(world: &World, key: &str) -> Vec<(String, String)> {
+    let request = pb::GetOwnershipRequest { user_id: "u1".into(), key: key.into(), session_id: "s".into(), ..Default::default() };
+    let Ok(answer) = world.calls().get_ownership(request).await else { return Vec::new() };
+    answer.into_inner().claims.into_iter().map(|claim| (claim.layer, claim.state)).collect()
+}
+
+#[tokio::test]
+async fn a_session_that_saw_a_higher_epoch_is_claimed_above_it() {
+    let world = World::new(embedded()).await;
+    let old = session::SessionFact { key: "k".into(), value: "old".into(), epoch: u64::MAX / 4, ..Default::default() };
+    world.fake.state.lock().facts.entry("s".into()).or_default().insert("k".into(), old);
+    let answer = world.session().put_facts(put_session("s", "k", "new")).await.unwrap().into_inner();
+    assert_eq!(answer.facts[0].epoch, u64::MAX / 4 + 1);
 }

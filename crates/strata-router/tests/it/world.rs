@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
+use strata_api::internal::v1::session_fact_service_server::SessionFactServiceServer;
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
@@ -80,7 +81,10 @@ impl World {
                 Routes::new(WorkingMemoryServiceServer::new(fake.clone()))
                     .add_service(ParticipantServiceServer::new(fake.clone())),
             ),
-            session: layer(Routes::new(SessionMemoryServiceServer::new(fake.clone()))),
+            session: layer(
+                Routes::new(SessionMemoryServiceServer::new(fake.clone()))
+                    .add_service(SessionFactServiceServer::new(fake.clone())),
+            ),
             longterm: layer(
                 Routes::new(LongTermMemoryServiceServer::new(fake.clone()))
                     .add_service(TargetServiceServer::new(fake.clone()))

@@ -2,22 +2,24 @@
 //! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
 
 use super::{
-    Append, Appended, Commit, Committed, Compressed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE,
-    TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json,
-    read_turn, reused, tail_tokens, with_pins, write_json,
+    Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey,
+    SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, artifact_gone,
+    by_priority, damaged, ended, no_artifact, no_such_turn, not_found, other_agent, other_bytes, read_json, read_turn, reused,
+    stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeSet;
-use strata_core::policy::session::{Role, Shape, Turn, Verdict};
-use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
+use strata_core::policy::session::{Artifact, Role, SessionFact, Shape, Turn, Verdict};
+use strata_core::{AgentId, FactKey, Fault, Reason, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
 
 /// Schema of the store.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "sessions",
-    sql: "
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "sessions",
+        sql: "
 CREATE TABLE session (
   user TEXT NOT NULL, id TEXT NOT NULL, agent TEXT NOT NULL, inc INTEGER NOT NULL, last INTEGER NOT NULL, bytes INTEGER NOT NULL,
   tok INTEGER NOT NULL, shape TEXT NOT NULL, decl INTEGER NOT NULL, ttl INTEGER NOT NULL, cre INTEGER NOT NULL, exp INTEGER NOT NULL,
@@ -45,7 +47,32 @@ CREATE TABLE request (
   user TEXT NOT NULL, session TEXT NOT NULL, request TEXT NOT NULL, body TEXT NOT NULL, answer TEXT NOT NULL,
   PRIMARY KEY (user, session, request)) WITHOUT ROWID;
 ",
-}];
+    },
+    Migration {
+        version: 2,
+        name: "facts",
+        sql: "
+CREATE TABLE fact (
+  user TEXT NOT NULL, session TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  overlay INTEGER NOT NULL, time INTEGER NOT NULL,
+  PRIMARY KEY (user, session, key)) WITHOUT ROWID;
+",
+    },
+    Migration {
+        version: 3,
+        name: "artifacts",
+        sql: "
+CREATE TABLE artifact (
+  user TEXT NOT NULL, session TEXT NOT NULL, trace TEXT NOT NULL, over INTEGER, bytes INTEGER NOT NULL, held INTEGER NOT NULL,
+  artifact TEXT NOT NULL,
+  PRIMARY KEY (user, session, trace)) WITHOUT ROWID;
+CREATE INDEX artifact_end ON artifact (over) WHERE held = 1 AND over IS NOT NULL;
+CREATE TABLE artifact_part (
+  number INTEGER PRIMARY KEY, user TEXT NOT NULL, session TEXT NOT NULL, trace TEXT NOT NULL, part INTEGER NOT NULL, bytes BLOB NOT NULL,
+  UNIQUE (user, session, trace, part));
+",
+    },
+];
 
 /// Sessions and tombstones that one sweep removes at most.
 const SWEEP_ROWS: u32 = 64;
@@ -152,6 +179,9 @@ impl<'c> At<'c> {
             "DELETE FROM summary WHERE user = ?1 AND session = ?2",
             "DELETE FROM verdict WHERE user = ?1 AND session = ?2",
             "DELETE FROM compress_request WHERE user = ?1 AND session = ?2",
+            "DELETE FROM fact WHERE user = ?1 AND session = ?2",
+            "DELETE FROM artifact_part WHERE user = ?1 AND session = ?2",
+            "DELETE FROM artifact WHERE user = ?1 AND session = ?2",
             "DELETE FROM session WHERE user = ?1 AND id = ?2",
         ] {
             self.execute(query, params![self.user, self.session])?;
@@ -184,6 +214,140 @@ impl<'c> At<'c> {
         let query = "INSERT INTO request (user, session, request, body, answer) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.execute(query, params![self.user, self.session, request.id_hex(), request.body_hex(), answer])?;
         Ok(())
+    }
+
+    /// The encoded answer of another write than an append.
+    fn answered(&self, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
+        let query = "SELECT body, answer FROM compress_request WHERE user = ?1 AND session = ?2 AND request = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let row = statement
+            .query_row(params![self.user, self.session, request.id_hex()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+            })
+            .optional()
+            .map_err(sql)?;
+        match row {
+            Some((body, _)) if body != request.body_hex() => Err(reused()),
+            row => Ok(row.map(|(_, answer)| answer)),
+        }
+    }
+
+    /// The live session of a write that only its own agents make.
+    fn writable(&self, agent: Option<&AgentId>, now: Timestamp, session: &SessionId) -> Result<Head, Fault> {
+        match self.head(now)? {
+            Some(head) if head.visible_to(agent) => Ok(head),
+            None if self.grave(now)?.is_some() => Err(ended(session)),
+            Some(_) | None => Err(not_found(session)),
+        }
+    }
+
+    fn facts(&self) -> Result<Vec<SessionFact>, Fault> {
+        let query = "SELECT key, value, seq, epoch, overlay, time FROM fact WHERE user = ?1 AND session = ?2 ORDER BY key";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let mut rows = statement.query(params![self.user, self.session]).map_err(sql)?;
+        let mut facts = Vec::new();
+        while let Some(row) = rows.next().map_err(sql)? {
+            facts.push(SessionFact {
+                key: FactKey::new(row.get::<_, String>(0).map_err(sql)?)?,
+                value: row.get(1).map_err(sql)?,
+                seq: row.get(2).map_err(sql)?,
+                epoch: u64::try_from(row.get::<_, i64>(3).map_err(sql)?).map_err(|_| damaged())?,
+                overlay: row.get(4).map_err(sql)?,
+                time: Timestamp(row.get(5).map_err(sql)?),
+            });
+        }
+        Ok(facts)
+    }
+
+    fn artifact(&self, trace_id: &str) -> Result<Option<Artifact>, Fault> {
+        let query = "SELECT artifact FROM artifact WHERE user = ?1 AND session = ?2 AND trace = ?3";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let json: Option<String> =
+            statement.query_row(params![self.user, self.session, trace_id], |row| row.get(0)).optional().map_err(sql)?;
+        json.map(|json| read_json(&json)).transpose()
+    }
+
+    fn drop_parts(&self, trace_id: &str) -> Result<(), Fault> {
+        let query = "DELETE FROM artifact_part WHERE user = ?1 AND session = ?2 AND trace = ?3";
+        self.execute(query, params![self.user, self.session, trace_id])?;
+        let query = "UPDATE artifact SET held = 0 WHERE user = ?1 AND session = ?2 AND trace = ?3";
+        self.execute(query, params![self.user, self.session, trace_id])?;
+        Ok(())
+    }
+
+    fn put_artifact(&self, write: &ArtifactWrite) -> Result<ArtifactPut, Fault> {
+        self.writable(write.agent.as_ref(), write.now, write.key.session())?;
+        if let Some((request, _)) = &write.request
+            && let Some(answer) = self.answered(*request)?
+        {
+            return Ok(ArtifactPut::Replay(answer));
+        }
+        let trace_id = write.artifact.trace_id.as_str();
+        match self.artifact(trace_id)? {
+            Some(known) if known.is_gone(write.now) => self.drop_parts(trace_id)?,
+            Some(known) if known.hash == write.artifact.hash => return Ok(ArtifactPut::Known(known)),
+            Some(_) => return Err(other_bytes()),
+            None => {}
+        }
+        let query = "SELECT count(*), coalesce(sum(bytes), 0) FROM artifact
+                     WHERE user = ?1 AND session = ?2 AND (over IS NULL OR over > ?3)";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let (count, bytes): (i64, i64) = statement
+            .query_row(params![self.user, self.session, write.now.0], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(sql)?;
+        if count as usize + 1 > limits::SESSION_ARTIFACTS {
+            return Err(too_many_artifacts(false));
+        }
+        if bytes as u64 + write.artifact.stored_bytes > limits::SESSION_ARTIFACT_BYTES {
+            return Err(too_many_artifacts(true));
+        }
+        let query = "INSERT OR REPLACE INTO artifact (user, session, trace, over, bytes, held, artifact) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6)";
+        let over = write.artifact.expire_time.map(|over| over.0);
+        let stored = write.artifact.stored_bytes as i64;
+        self.execute(query, params![self.user, self.session, trace_id, over, stored, write_json(&write.artifact)?])?;
+        for (number, part) in write.parts.iter().enumerate() {
+            let query = "INSERT INTO artifact_part (user, session, trace, part, bytes) VALUES (?1, ?2, ?3, ?4, ?5)";
+            self.execute(query, params![self.user, self.session, trace_id, number as i64, part])?;
+        }
+        if let Some((request, answer)) = &write.request {
+            self.remember_answer(*request, answer)?;
+        }
+        Ok(ArtifactPut::Stored)
+    }
+
+    fn put_facts(&self, write: &FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
+        let head = self.writable(write.agent.as_ref(), write.now, write.key.session())?;
+        if let Some((request, _)) = &write.request
+            && let Some(answer) = self.answered(*request)?
+        {
+            return Ok(Some(answer));
+        }
+        let known = self.facts()?;
+        let mut count = known.len();
+        for fact in &write.facts {
+            if fact.seq > head.last {
+                return Err(no_such_turn(fact.seq, head.last));
+            }
+            match known.iter().find(|old| old.key == fact.key) {
+                Some(old) if old.epoch > fact.epoch || (old.overlay && old.epoch == fact.epoch) => {
+                    return Err(stale(fact.key.as_str(), old.epoch));
+                }
+                Some(_) => {}
+                None => count += 1,
+            }
+        }
+        if count > limits::SESSION_FACTS {
+            return Err(too_many_facts());
+        }
+        for SessionFact { key, value, seq, epoch, overlay, time } in &write.facts {
+            let query = "INSERT OR REPLACE INTO fact (user, session, key, value, seq, epoch, overlay, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            let epoch = i64::try_from(*epoch).map_err(|_| Fault::new(Reason::Internal, "an epoch is out of range"))?;
+            self.execute(query, params![self.user, self.session, key.as_str(), value, seq, epoch, overlay, time.0])?;
+        }
+        if let Some((request, answer)) = &write.request {
+            self.remember_answer(*request, answer)?;
+        }
+        Ok(None)
     }
 
     /// Remembers the encoded answer of another write than an append; the oldest ones make room. Dies with the session.
@@ -564,6 +728,82 @@ impl SessionStore for EmbeddedSessions {
         self.database.write(move |db| At::new(db, &commit.key).commit(&commit)).await
     }
 
+    async fn put_facts(&self, write: FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
+        self.database.write(move |db| At::new(db, &write.key).put_facts(&write)).await
+    }
+
+    async fn facts(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Vec<SessionFact>>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() { Ok(None) } else { at.facts().map(Some) }
+            })
+            .await
+    }
+
+    async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, names: &[FactKey]) -> Result<u32, Fault> {
+        let (key, names) = (key.clone(), names.to_vec());
+        self.database
+            .write(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() {
+                    return Ok(0);
+                }
+                let mut known = 0;
+                for name in &names {
+                    let query = "UPDATE fact SET overlay = 1 WHERE user = ?1 AND session = ?2 AND key = ?3";
+                    known += u32::from(at.execute(query, params![at.user, at.session, name.as_str()])? > 0);
+                }
+                Ok(known)
+            })
+            .await
+    }
+
+    async fn put_artifact(&self, write: ArtifactWrite) -> Result<ArtifactPut, Fault> {
+        self.database.write(move |db| At::new(db, &write.key).put_artifact(&write)).await
+    }
+
+    async fn artifact(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        trace_id: &str,
+    ) -> Result<Artifact, Fault> {
+        let (key, agent, trace_id) = (key.clone(), agent.cloned(), trace_id.to_owned());
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none_or(|head| !head.visible_to(agent.as_ref())) {
+                    return Err(not_found(key.session()));
+                }
+                match at.artifact(&trace_id)? {
+                    None => Err(no_artifact(&trace_id)),
+                    Some(artifact) if artifact.is_gone(now) => Err(artifact_gone(&trace_id)),
+                    Some(artifact) => Ok(artifact),
+                }
+            })
+            .await
+    }
+
+    async fn artifact_part(&self, key: &SessionKey, now: Timestamp, trace_id: &str, part: u32) -> Result<Vec<u8>, Fault> {
+        let (key, trace_id) = (key.clone(), trace_id.to_owned());
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                let live = at.head(now)?.is_some() && at.artifact(&trace_id)?.is_some_and(|artifact| !artifact.is_gone(now));
+                let query = "SELECT bytes FROM artifact_part WHERE user = ?1 AND session = ?2 AND trace = ?3 AND part = ?4";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let bytes: Option<Vec<u8>> = statement
+                    .query_row(params![at.user, at.session, trace_id, part], |row| row.get(0))
+                    .optional()
+                    .map_err(sql)?;
+                bytes.filter(|_| live).ok_or_else(|| artifact_gone(&trace_id))
+            })
+            .await
+    }
+
     async fn committed(&self, key: &SessionKey, now: Timestamp, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {
         let key = key.clone();
         self.database
@@ -572,18 +812,7 @@ impl SessionStore for EmbeddedSessions {
                 if at.head(now)?.is_none() {
                     return if at.grave(now)?.is_some() { Err(ended(key.session())) } else { Ok(None) };
                 }
-                let query = "SELECT body, answer FROM compress_request WHERE user = ?1 AND session = ?2 AND request = ?3";
-                let mut statement = db.prepare_cached(query).map_err(sql)?;
-                let row = statement
-                    .query_row(params![at.user, at.session, request.id_hex()], |row| {
-                        Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
-                    })
-                    .optional()
-                    .map_err(sql)?;
-                match row {
-                    Some((body, _)) if body != request.body_hex() => Err(reused()),
-                    row => Ok(row.map(|(_, answer)| answer)),
-                }
+                at.answered(request)
             })
             .await
     }
@@ -616,7 +845,17 @@ impl SessionStore for EmbeddedSessions {
                 for (user, session) in &graves {
                     At { db, user, session }.unbury()?;
                 }
-                Ok(sessions.len().max(graves.len()) >= SWEEP_ROWS as usize)
+                let query = "SELECT user, session, trace FROM artifact WHERE held = 1 AND over <= ?1 LIMIT ?2";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let gone = statement
+                    .query_map(params![now.0, SWEEP_ROWS], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                    .map_err(sql)?
+                    .collect::<Result<Vec<(String, String, String)>, _>>()
+                    .map_err(sql)?;
+                for (user, session, trace_id) in &gone {
+                    At { db, user, session }.drop_parts(trace_id)?;
+                }
+                Ok(sessions.len().max(graves.len()).max(gone.len()) >= SWEEP_ROWS as usize)
             })
             .await
     }

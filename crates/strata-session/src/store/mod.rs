@@ -10,8 +10,8 @@ pub mod redis;
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use strata_core::policy::session::{Anchor, Role, Shape, Summary, Turn, Verdict};
-use strata_core::{AgentId, Fault, Owner, Reason, SessionId, Timestamp, limits};
+use strata_core::policy::session::{Anchor, Artifact, Role, SessionFact, Shape, Summary, Turn, Verdict};
+use strata_core::{AgentId, FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use uuid::Uuid;
 
 /// Address of a session: a user's, whatever the agent (the agent that created it is part of the session).
@@ -365,6 +365,90 @@ pub enum Committed {
     Gone,
 }
 
+/// Facts to be written, all or none.
+#[derive(Clone, Debug)]
+pub struct FactsWrite {
+    /// Where to.
+    pub key: SessionKey,
+    /// Agent of the call.
+    pub agent: Option<AgentId>,
+    /// The service's time.
+    pub now: Timestamp,
+    /// The facts, none an overlay, each key once.
+    pub facts: Vec<SessionFact>,
+    /// For repetitions: the request and its encoded answer.
+    pub request: Option<(RequestKey, Vec<u8>)>,
+}
+
+/// An artifact to be stored whole.
+#[derive(Clone, Debug)]
+pub struct ArtifactWrite {
+    /// Where to.
+    pub key: SessionKey,
+    /// Agent of the call.
+    pub agent: Option<AgentId>,
+    /// The service's time.
+    pub now: Timestamp,
+    /// What it is.
+    pub artifact: Artifact,
+    /// Its bytes, each part compressed by itself.
+    pub parts: Vec<Vec<u8>>,
+    /// A name that no other upload has.
+    pub upload: String,
+    /// For repetitions: the request and its encoded answer.
+    pub request: Option<(RequestKey, Vec<u8>)>,
+}
+
+/// What became of an artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArtifactPut {
+    /// Stored.
+    Stored,
+    /// The same bytes stand under the same trace id already.
+    Known(Artifact),
+    /// The encoded answer of the first call with this request.
+    Replay(Vec<u8>),
+}
+
+fn other_bytes() -> Fault {
+    Fault::field("trace_id", "other bytes are stored under this trace id; an artifact does not change")
+}
+
+fn no_artifact(trace_id: &str) -> Fault {
+    Fault::not_found("artifact", trace_id)
+}
+
+fn artifact_gone(trace_id: &str) -> Fault {
+    Fault::new(Reason::ArtifactGone, "the artifact was there and its time is over")
+        .with("resource_type", "artifact")
+        .with("resource_name", trace_id)
+}
+
+fn too_many_artifacts(bytes: bool) -> Fault {
+    if bytes {
+        Fault::limit("data", limits::SESSION_ARTIFACT_BYTES, "stored bytes of all artifacts of a session")
+    } else {
+        Fault::limit("trace_id", limits::SESSION_ARTIFACTS, "artifacts of a session")
+    }
+}
+
+/// The refusal of a write to a fact that was written, or overlaid, at a higher epoch (rule P3).
+#[must_use]
+pub fn stale(key: &str, epoch: u64) -> Fault {
+    Fault::new(Reason::StaleEpoch, format!("{key} was written at a higher epoch; claim it again above it"))
+        .with("key", key)
+        .with("epoch", epoch.to_string())
+        .rule("P3", key, "the epoch of a write is not below the one the store has seen")
+}
+
+fn too_many_facts() -> Fault {
+    Fault::limit("facts", limits::SESSION_FACTS, "facts of a session")
+}
+
+fn no_such_turn(seq: u32, last: u32) -> Fault {
+    Fault::field("facts", format!("there is no turn {seq}; the last turn of the session is {last}"))
+}
+
 /// What an end did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -452,6 +536,51 @@ pub trait SessionStore: Send + Sync + Debug {
     /// # Errors
     /// `STORE_FULL`, `STORE_UNAVAILABLE`.
     async fn commit(&self, commit: Commit) -> Result<Committed, Fault>;
+
+    /// Writes facts at their epochs. Renews nothing. None: written; else the encoded answer of the first call with this
+    /// request.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` also for another agent's session, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `INVALID_FIELD` for a turn that is
+    /// not there, `STALE_EPOCH` naming key and epoch, `LIMIT_REACHED` naming `facts`, `STORE_FULL`, `STORE_UNAVAILABLE`.
+    async fn put_facts(&self, write: FactsWrite) -> Result<Option<Vec<u8>>, Fault>;
+
+    /// All facts of a session in order of key; none when the session is not there. Does not renew.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn facts(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Vec<SessionFact>>, Fault>;
+
+    /// Makes facts read-only (rule P2); answers how many of the keys are there. A session that is not there has none.
+    ///
+    /// # Errors
+    /// `STORE_FULL`, `STORE_UNAVAILABLE`.
+    async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, keys: &[FactKey]) -> Result<u32, Fault>;
+
+    /// Stores an artifact whole or not at all. Renews nothing.
+    ///
+    /// # Errors
+    /// As [`SessionStore::put_facts`], `LIMIT_REACHED` naming `data` or `trace_id`, `INVALID_FIELD` naming `trace_id` when other
+    /// bytes stand under it.
+    async fn put_artifact(&self, write: ArtifactWrite) -> Result<ArtifactPut, Fault>;
+
+    /// What is known of an artifact. Does not renew.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` also for another agent's session, `ARTIFACT_GONE`, `STORE_UNAVAILABLE`.
+    async fn artifact(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        trace_id: &str,
+    ) -> Result<Artifact, Fault>;
+
+    /// One part of an artifact, from 0, as it is stored.
+    ///
+    /// # Errors
+    /// `ARTIFACT_GONE` also when its session ended meanwhile, `STORE_UNAVAILABLE`.
+    async fn artifact_part(&self, key: &SessionKey, now: Timestamp, trace_id: &str, part: u32) -> Result<Vec<u8>, Fault>;
 
     /// The encoded answer of a commit that was made with this request.
     ///

@@ -8,6 +8,9 @@
 //! | `...:z` | hash | summaries (`s:<from>`), anchors (`a`), their order of priority (`o`), pins (`p`) |
 //! | `...:v` | hash | verdict of each judged turn |
 //! | `...:c` | hash | answers of other writes than appends by request, their order (`q`) and bytes (`b`) |
+//! | `...:f` | hash | facts: `epoch|overlay|turn|time|value` by key |
+//! | `...:d` | hash | artifacts: `end|bytes|hash|JSON` by tag of the trace id |
+//! | `...:b:<tag>` | hash | parts of one artifact by number; `...:u:<upload>` while they come in |
 //! | `strata:{user}:x:<session>` | hash | tombstone: incarnation, times, digests of request ids; no content |
 //! | `strata:{user}:i` | sorted set | live sessions by their end |
 //!
@@ -18,16 +21,17 @@
 //! C122). Steps that only remove start with a removal, which a full server always takes.
 
 use super::{
-    Append, Appended, Commit, Committed, Compressed, Ended, Head, Picked, RequestKey, SessionKey, SessionStore, State, TOMBSTONE,
-    TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, by_priority, damaged, ended, not_found, other_agent, read_json,
-    read_turn, reused, tail_tokens, with_pins, write_json,
+    Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey,
+    SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, artifact_gone,
+    by_priority, damaged, ended, hex_digest, no_artifact, no_such_turn, not_found, other_agent, other_bytes, read_json,
+    read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
-use strata_core::policy::session::{Shape, Summary, Turn};
-use strata_core::{AgentId, Fault, SessionId, Timestamp, limits};
+use strata_core::policy::session::{Artifact, SessionFact, Shape, Summary, Turn};
+use strata_core::{AgentId, FactKey, Fault, SessionId, Timestamp, limits};
 use strata_runtime::redis_store::RedisPool;
 
 /// Fields of the `m` hash in the order of [`Head`].
@@ -35,11 +39,13 @@ const HEAD_FIELDS: &str = "'id','agent','inc','last','bytes','tok','shape','decl
 
 /// Shared beginning of every script: what is over is gone, whatever it is asked for.
 const PRELUDE: &str = r"
-local M, T, Z, V, C, X, I = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local M, T, Z, V, C, X, I, F, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local now = tonumber(ARGV[1])
 local function int(n) return string.format('%.0f', n) end
+local function blob(tag) return string.sub(D, 1, -2) .. 'b:' .. tag end
 local function remove(sid)
-  redis.call('DEL', M, T, Z, V, C)
+  for _, tag in ipairs(redis.call('HKEYS', D)) do redis.call('UNLINK', blob(tag)) end
+  redis.call('DEL', M, T, Z, V, C, F, D)
   redis.call('ZREM', I, sid)
 end
 local function alive()
@@ -59,7 +65,13 @@ local function renew(window)
   local m = redis.call('HMGET', M, 'ttl', 'exp', 'id')
   local over = math.max(now + tonumber(m[1]), tonumber(m[2]))
   local ms = math.max(1, math.ceil((over - now) / 1000))
-  for _, k in ipairs({M, T, Z, V, C}) do redis.call('PEXPIRE', k, ms) end
+  for _, k in ipairs({M, T, Z, V, C, F, D}) do redis.call('PEXPIRE', k, ms) end
+  local artifacts = redis.call('HGETALL', D)
+  for k = 1, #artifacts, 2 do
+    local e = tonumber(string.match(artifacts[k + 1], '^(%d+)|'))
+    if e == 0 or e > over then e = over end
+    if e > now then redis.call('PEXPIRE', blob(artifacts[k]), math.max(1, math.ceil((e - now) / 1000))) end
+  end
   local later = ms + math.ceil(window / 1000)
   redis.call('PEXPIRE', X, later)
   redis.call('HSET', M, 'exp', int(over))
@@ -291,6 +303,133 @@ for _, k in ipairs({Z, V, C}) do redis.call('PEXPIRE', k, ms) end
 return 'OK'
 ";
 
+/// ARGV: now, tombstone, agent, request, body, answer, requests kept, their bytes, facts kept, (key, epoch, turn, rest)...
+const PUT_FACTS: &str = r"
+if not alive() then return {buried(tonumber(ARGV[2])) and 'ENDED' or 'NONE'} end
+local m = redis.call('HMGET', M, 'agent', 'last', 'exp')
+if ARGV[3] ~= '' and m[1] ~= '' and m[1] ~= ARGV[3] then return {'NONE'} end
+if ARGV[4] ~= '' then
+  local seen = redis.call('HGET', C, 'r:' .. ARGV[4])
+  if seen then
+    if string.sub(seen, 1, 32) ~= ARGV[5] then return {'REUSED'} end
+    return {'SEEN', string.sub(seen, 34)}
+  end
+end
+local more = 0
+for at = 10, #ARGV, 4 do
+  if tonumber(ARGV[at + 2]) > tonumber(m[2]) then return {'TURN', ARGV[at + 2], m[2]} end
+  local have = redis.call('HGET', F, ARGV[at])
+  if have then
+    local epoch, overlay = string.match(have, '^(%d+)|(%d)|')
+    if tonumber(epoch) > tonumber(ARGV[at + 1]) or (overlay == '1' and epoch == ARGV[at + 1]) then return {'STALE', ARGV[at], epoch} end
+  else
+    more = more + 1
+  end
+end
+if redis.call('HLEN', F) + more > tonumber(ARGV[9]) then return {'LIMIT'} end
+for at = 10, #ARGV, 4 do
+  redis.call('HSET', F, ARGV[at], ARGV[at + 1] .. '|0|' .. ARGV[at + 2] .. '|' .. ARGV[at + 3])
+end
+if ARGV[4] ~= '' then remember(ARGV[4], ARGV[5] .. '|' .. ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])) end
+local ms = math.max(1, math.ceil((tonumber(m[3]) - now) / 1000))
+for _, k in ipairs({F, C}) do redis.call('PEXPIRE', k, ms) end
+return {'OK'}
+";
+
+/// ARGV: now.
+const FACTS: &str = r"
+if not alive() then return {'NONE'} end
+return {'OK', redis.call('HGETALL', F)}
+";
+
+/// ARGV: now, keys...
+const OVERLAY: &str = r"
+if not alive() then return 0 end
+local known = 0
+for at = 2, #ARGV do
+  local have = redis.call('HGET', F, ARGV[at])
+  if have then
+    known = known + 1
+    redis.call('HSET', F, ARGV[at], (string.gsub(have, '^(%d+)|%d|', '%1|1|')))
+  end
+end
+return known
+";
+
+/// KEYS: the blob and its upload at the end. ARGV: now, tombstone, agent, request, body, answer, requests kept, their bytes,
+/// artifacts kept, their bytes, tag, end, bytes, hash, JSON, parts.
+const PUT_ARTIFACT: &str = r"
+local B, U = KEYS[10], KEYS[11]
+local function no(...)
+  redis.call('UNLINK', U)
+  return {...}
+end
+if not alive() then return no(buried(tonumber(ARGV[2])) and 'ENDED' or 'NONE') end
+local m = redis.call('HMGET', M, 'agent', 'exp')
+if ARGV[3] ~= '' and m[1] ~= '' and m[1] ~= ARGV[3] then return no('NONE') end
+if ARGV[4] ~= '' then
+  local seen = redis.call('HGET', C, 'r:' .. ARGV[4])
+  if seen then
+    if string.sub(seen, 1, 32) ~= ARGV[5] then return no('REUSED') end
+    return no('SEEN', string.sub(seen, 34))
+  end
+end
+local count, bytes = 0, 0
+local all = redis.call('HGETALL', D)
+for k = 1, #all, 2 do
+  local e, size, hash = string.match(all[k + 1], '^(%d+)|(%d+)|(%x+)|')
+  if tonumber(e) == 0 or tonumber(e) > now then
+    if all[k] == ARGV[11] then
+      if hash == ARGV[14] then return no('KNOWN', all[k + 1]) end
+      return no('OTHER')
+    end
+    count = count + 1
+    bytes = bytes + tonumber(size)
+  else
+    redis.call('UNLINK', blob(all[k]))
+    if #all >= 8 * tonumber(ARGV[9]) then redis.call('HDEL', D, all[k]) end
+  end
+end
+if count + 1 > tonumber(ARGV[9]) then return no('LIMIT', 'count') end
+if bytes + tonumber(ARGV[13]) > tonumber(ARGV[10]) then return no('LIMIT', 'bytes') end
+if redis.call('HLEN', U) ~= tonumber(ARGV[16]) then return no('LOST') end
+redis.call('HSET', D, ARGV[11], ARGV[12] .. '|' .. ARGV[13] .. '|' .. ARGV[14] .. '|' .. ARGV[15])
+local over = tonumber(m[2])
+local ms = math.max(1, math.ceil((over - now) / 1000))
+if tonumber(ARGV[16]) > 0 then
+  redis.call('RENAME', U, B)
+  local e = tonumber(ARGV[12])
+  if e == 0 or e > over then e = over end
+  redis.call('PEXPIRE', B, math.max(1, math.ceil((e - now) / 1000)))
+end
+if ARGV[4] ~= '' then remember(ARGV[4], ARGV[5] .. '|' .. ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])) end
+for _, k in ipairs({D, C}) do redis.call('PEXPIRE', k, ms) end
+return {'OK'}
+";
+
+/// KEYS: the upload alone. ARGV: number, bytes, life in milliseconds.
+const UPLOAD: &str = r"
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+";
+
+/// ARGV: now, tag.
+const ARTIFACT: &str = r"
+if not alive() then return {'NONE'} end
+return {'OK', redis.call('HGET', M, 'agent'), redis.call('HGET', D, ARGV[2]) or ''}
+";
+
+/// KEYS: the blob at the end. ARGV: now, tag, number.
+const PART: &str = r"
+if not alive() then return '' end
+local have = redis.call('HGET', D, ARGV[2])
+if not have then return '' end
+local e = tonumber(string.match(have, '^(%d+)|'))
+if e ~= 0 and e <= now then return '' end
+return redis.call('HGET', KEYS[10], ARGV[3]) or ''
+";
+
 /// ARGV: now, tombstone, request.
 const COMMITTED: &str = r"
 if not alive() then
@@ -342,6 +481,13 @@ struct Scripts {
     names: Script,
     heads: Script,
     commit: Script,
+    put_facts: Script,
+    facts: Script,
+    overlay: Script,
+    put_artifact: Script,
+    upload: Script,
+    artifact: Script,
+    part: Script,
     committed: Script,
     end: Script,
 }
@@ -355,9 +501,19 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     names: Script::new(NAMES),
     heads: Script::new(&HEADS.replace("HEAD", HEAD_FIELDS)),
     commit: script(&format!("{REMEMBER}{COMMIT}")),
+    put_facts: script(&format!("{REMEMBER}{PUT_FACTS}")),
+    facts: script(FACTS),
+    overlay: script(OVERLAY),
+    put_artifact: script(&format!("{REMEMBER}{PUT_ARTIFACT}")),
+    upload: Script::new(UPLOAD),
+    artifact: script(ARTIFACT),
+    part: script(PART),
     committed: script(COMMITTED),
     end: script(END),
 });
+
+/// Milliseconds that a part of an artifact waits for the rest.
+const UPLOAD_MS: u32 = 60_000;
 
 /// Sessions whose heads one script reads: keeps it short.
 const HEADS_AT_ONCE: usize = 500;
@@ -391,10 +547,19 @@ impl RedisSessions {
 
 /// The keys of a session, in the order the scripts expect.
 #[must_use]
-pub fn keys(key: &SessionKey) -> [String; 7] {
+pub fn keys(key: &SessionKey) -> [String; 9] {
     let (user, session) = (key.user().as_str(), key.session_tag());
     let of = |part: &str| format!("strata:{{{user}}}:s:{session}:{part}");
-    [of("m"), of("t"), of("z"), of("v"), of("c"), format!("strata:{{{user}}}:x:{session}"), index(key.user())]
+    [of("m"), of("t"), of("z"), of("v"), of("c"), format!("strata:{{{user}}}:x:{session}"), index(key.user()), of("f"), of("d")]
+}
+
+/// What the keys of a session's artifacts begin with.
+fn blobs(key: &SessionKey) -> String {
+    format!("strata:{{{}}}:s:{}:", key.user().as_str(), key.session_tag())
+}
+
+fn stored_artifact(stored: &str) -> Result<Artifact, Fault> {
+    read_json(stored.splitn(4, '|').nth(3).ok_or_else(damaged)?)
 }
 
 fn index(user: &UserTag) -> String {
@@ -665,6 +830,139 @@ impl SessionStore for RedisSessions {
             "GONE" => Ok(Committed::Gone),
             _ => Err(damaged()),
         }
+    }
+
+    async fn put_facts(&self, write: FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
+        let (id, body, answer) =
+            write.request.map_or_else(Default::default, |(request, answer)| (request.id_hex(), request.body_hex(), answer));
+        let mut args: Vec<Vec<u8>> = [
+            write.now.0.to_string(),
+            TOMBSTONE.to_string(),
+            write.agent.as_ref().map_or("", AgentId::as_str).to_owned(),
+            id,
+            body,
+        ]
+        .map(String::into_bytes)
+        .to_vec();
+        args.push(answer);
+        let bounds = [u64::from(limits::SESSION_REQUESTS), u64::from(limits::SESSION_ANSWER_BYTES), limits::SESSION_FACTS as u64];
+        args.extend(bounds.map(|bound| bound.to_string().into_bytes()));
+        for SessionFact { key, value, seq, epoch, overlay: _, time } in &write.facts {
+            let parts = [key.as_str().to_owned(), epoch.to_string(), seq.to_string(), format!("{}|{value}", time.0)];
+            args.extend(parts.map(String::into_bytes));
+        }
+        let answer: Value = self.pool.script(&SCRIPTS.put_facts, &keys(&write.key), args).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        match tag.as_str() {
+            "OK" => Ok(None),
+            "SEEN" => Vec::<u8>::from_redis_value(next(&mut parts)?).map(Some).map_err(|_| damaged()),
+            "NONE" => Err(not_found(write.key.session())),
+            "ENDED" => Err(ended(write.key.session())),
+            "REUSED" => Err(reused()),
+            "TURN" => Err(no_such_turn(parse(&text(next(&mut parts)?)?)?, parse(&text(next(&mut parts)?)?)?)),
+            "STALE" => Err(stale(&text(next(&mut parts)?)?, parse(&text(next(&mut parts)?)?)?)),
+            "LIMIT" => Err(too_many_facts()),
+            _ => Err(damaged()),
+        }
+    }
+
+    async fn facts(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Vec<SessionFact>>, Fault> {
+        let answer: Value = self.pool.script(&SCRIPTS.facts, &keys(key), now.0).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        if tag != "OK" {
+            return Ok(None);
+        }
+        let fields = BTreeMap::<String, String>::from_redis_value(next(&mut parts)?).map_err(|_| damaged())?;
+        let fact = |(key, stored): (String, String)| {
+            let mut parts = stored.splitn(5, '|');
+            let mut part = || parts.next().ok_or_else(damaged);
+            let (epoch, overlay, seq, time) = (parse(part()?)?, part()? == "1", parse(part()?)?, Timestamp(parse(part()?)?));
+            Ok(SessionFact { key: FactKey::new(key)?, value: part()?.to_owned(), seq, epoch, overlay, time })
+        };
+        fields.into_iter().map(fact).collect::<Result<_, _>>().map(Some)
+    }
+
+    async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, names: &[FactKey]) -> Result<u32, Fault> {
+        let mut args = vec![now.0.to_string()];
+        args.extend(names.iter().map(|name| name.as_str().to_owned()));
+        Ok(self.pool.script(&SCRIPTS.overlay, &keys(key), args).await?)
+    }
+
+    async fn put_artifact(&self, write: ArtifactWrite) -> Result<ArtifactPut, Fault> {
+        let ArtifactWrite { key, agent, now, artifact, parts, upload, request } = write;
+        let upload = format!("{}u:{upload}", blobs(&key));
+        for (number, part) in parts.iter().enumerate() {
+            let args = [number.to_string().into_bytes(), part.clone(), UPLOAD_MS.to_string().into_bytes()];
+            let _: i64 = self.pool.script(&SCRIPTS.upload, std::slice::from_ref(&upload), &args[..]).await?;
+        }
+        let (id, body, answer) =
+            request.map_or_else(Default::default, |(request, answer)| (request.id_hex(), request.body_hex(), answer));
+        let tag = hex_digest(&artifact.trace_id);
+        let mut args: Vec<Vec<u8>> =
+            [now.0.to_string(), TOMBSTONE.to_string(), agent.as_ref().map_or("", AgentId::as_str).to_owned(), id, body]
+                .map(String::into_bytes)
+                .to_vec();
+        args.push(answer);
+        let rest = [
+            limits::SESSION_REQUESTS.to_string(),
+            limits::SESSION_ANSWER_BYTES.to_string(),
+            limits::SESSION_ARTIFACTS.to_string(),
+            limits::SESSION_ARTIFACT_BYTES.to_string(),
+            tag.clone(),
+            artifact.expire_time.map_or(0, |over| over.0).to_string(),
+            artifact.stored_bytes.to_string(),
+            artifact.hash.clone(),
+            write_json(&artifact)?,
+            parts.len().to_string(),
+        ];
+        args.extend(rest.map(String::into_bytes));
+        let mut names = keys(&key).to_vec();
+        names.extend([format!("{}b:{tag}", blobs(&key)), upload]);
+        let answer: Value = self.pool.script(&SCRIPTS.put_artifact, &names, args).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        match tag.as_str() {
+            "OK" => Ok(ArtifactPut::Stored),
+            "SEEN" => Vec::<u8>::from_redis_value(next(&mut parts)?).map(ArtifactPut::Replay).map_err(|_| damaged()),
+            "KNOWN" => stored_artifact(&text(next(&mut parts)?)?).map(ArtifactPut::Known),
+            "NONE" => Err(not_found(key.session())),
+            "ENDED" => Err(ended(key.session())),
+            "REUSED" => Err(reused()),
+            "OTHER" => Err(other_bytes()),
+            "LIMIT" => Err(too_many_artifacts(text(next(&mut parts)?)? == "bytes")),
+            "LOST" => Err(Fault::unavailable("Redis")),
+            _ => Err(damaged()),
+        }
+    }
+
+    async fn artifact(
+        &self,
+        key: &SessionKey,
+        agent: Option<&AgentId>,
+        now: Timestamp,
+        trace_id: &str,
+    ) -> Result<Artifact, Fault> {
+        let args = [now.0.to_string(), hex_digest(trace_id)];
+        let answer: Value = self.pool.script(&SCRIPTS.artifact, &keys(key), &args[..]).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        let owner = if tag == "OK" { text(next(&mut parts)?)? } else { return Err(not_found(key.session())) };
+        if agent.is_some_and(|agent| !owner.is_empty() && owner != agent.as_str()) {
+            return Err(not_found(key.session()));
+        }
+        let stored = text(next(&mut parts)?)?;
+        if stored.is_empty() {
+            return Err(no_artifact(trace_id));
+        }
+        let artifact = stored_artifact(&stored)?;
+        if artifact.is_gone(now) { Err(artifact_gone(trace_id)) } else { Ok(artifact) }
+    }
+
+    async fn artifact_part(&self, key: &SessionKey, now: Timestamp, trace_id: &str, part: u32) -> Result<Vec<u8>, Fault> {
+        let tag = hex_digest(trace_id);
+        let mut names = keys(key).to_vec();
+        names.push(format!("{}b:{tag}", blobs(key)));
+        let args = [now.0.to_string(), tag, part.to_string()];
+        let bytes: Vec<u8> = self.pool.script(&SCRIPTS.part, &names, &args[..]).await?;
+        if bytes.is_empty() { Err(artifact_gone(trace_id)) } else { Ok(bytes) }
     }
 
     async fn committed(&self, key: &SessionKey, now: Timestamp, request: RequestKey) -> Result<Option<Vec<u8>>, Fault> {

@@ -28,10 +28,16 @@ async fn c091_a22_every_key_has_a_ttl_and_the_end_leaves_a_content_free_tombston
     let body =
         pb::CompressSessionRequest { session_id: "s".into(), keep_turns: 2, request_id: request_id(), ..Default::default() };
     me.compress_session(body).await.expect("compressed");
+    me.anchor("s", &[3, 4]).await.expect("anchored");
+    let fact = pb::SessionFact { key: "code".into(), value: "ZEBRA-17".into(), seq: 1, ..Default::default() };
+    let body = pb::PutFactsRequest { session_id: "s".into(), facts: vec![fact], request_id: request_id(), ..Default::default() };
+    me.at(1).put_facts(body).await.expect("written");
+    let artifact = pb::PutArtifactRequest { session_id: "s".into(), trace_id: "ZEBRA".into(), ..Default::default() };
+    me.put_artifact(artifact, b"ZEBRA-17", 4).await.expect("stored");
     me.window("s", 0, 0).await.expect("window");
     me.search("ZEBRA-17", 5).await.expect("search");
     let found = server.all_keys_with_ttl();
-    assert_eq!(found.len(), 7, "{found:?}");
+    assert_eq!(found.len(), 10, "{found:?}");
     for key in &found {
         let ttl = key.ttl.unwrap_or_else(|| panic!("{} has no TTL", key.key));
         assert!(ttl <= Duration::from_secs(48 * 3600) && ttl > Duration::from_secs(23 * 3600), "{key:?}");
@@ -80,7 +86,7 @@ fn c121_all_keys_of_a_user_share_one_slot_whatever_the_ids_hold() {
         let all: Vec<String> = ["s", "{s}", "}{", "{}"].iter().flat_map(|s| of(s)).collect();
         let slots: BTreeSet<u16> = all.iter().map(|k| slot(k)).collect();
         assert_eq!(slots.len(), 1, "{user}");
-        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 4 * 6 + 1, "apart but for the user's index");
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 4 * 8 + 1, "apart but for the user's index");
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use strata_api::page::PageTokens;
 use strata_api::session::v1 as pb;
 use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
+use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, UserId};
@@ -191,6 +192,8 @@ impl Caller {
     rpc!(commit_summary, pb::CommitSummaryRequest, pb::CommitSummaryResponse);
     rpc!(get_summaries, pb::GetSummariesRequest, pb::GetSummariesResponse);
     rpc!(list_sessions, pb::ListSessionsRequest, pb::ListSessionsResponse);
+    rpc!(put_facts, pb::PutFactsRequest, pb::PutFactsResponse);
+    rpc!(get_facts, pb::GetFactsRequest, pb::GetFactsResponse);
     rpc!(compress_session, pb::CompressSessionRequest, pb::CompressSessionResponse);
     rpc!(get_session, pb::GetSessionRequest, pb::GetSessionResponse);
     rpc!(end_session, pb::EndSessionRequest, pb::EndSessionResponse);
@@ -249,6 +252,44 @@ impl Caller {
             ..Default::default()
         };
         self.commit_summary(body).await
+    }
+
+    /// Sends bytes in messages of a size, all but data in the first one.
+    pub async fn put_artifact(&self, header: pb::PutArtifactRequest, data: &[u8], size: usize) -> Answer<pb::Artifact> {
+        let header = pb::PutArtifactRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), ..header };
+        let messages: Vec<_> = std::iter::once(header)
+            .chain(data.chunks(size).map(|data| pb::PutArtifactRequest { data: data.to_vec(), ..Default::default() }))
+            .collect();
+        let mut request = tonic::Request::new(futures::stream::iter(messages));
+        request.extensions_mut().insert(self.identity.clone());
+        let answer = SessionMemoryServiceClient::new(self.channel.clone()).put_artifact(request).await;
+        answer.map(|a| a.into_inner().artifact.expect("an artifact")).map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn get_artifact(&self, session: &str, trace_id: &str) -> Answer<(pb::Artifact, Vec<u8>)> {
+        let body = pb::GetArtifactRequest {
+            user_id: self.user.clone(),
+            agent_id: self.agent.clone(),
+            session_id: session.into(),
+            trace_id: trace_id.into(),
+        };
+        let mut request = tonic::Request::new(body);
+        request.extensions_mut().insert(self.identity.clone());
+        let refused = |s: tonic::Status| strata_api::error::fault(&s);
+        let answer = SessionMemoryServiceClient::new(self.channel.clone()).get_artifact(request).await;
+        let mut parts = answer.map_err(refused)?.into_inner();
+        let (mut artifact, mut bytes) = (None, Vec::new());
+        while let Some(part) = parts.message().await.map_err(refused)? {
+            assert_eq!(part.artifact.is_some(), artifact.is_none(), "in the first message alone");
+            artifact = artifact.or(part.artifact);
+            bytes.extend(part.data);
+        }
+        Ok((artifact.expect("a first message"), bytes))
+    }
+
+    /// The same caller with the right to write session facts at an epoch.
+    pub fn at(&self, epoch: u64) -> Self {
+        Self { identity: self.identity.clone().writing(Level::Session, epoch), ..self.clone() }
     }
 
     pub async fn session(&self, session: &str) -> Answer<pb::GetSessionResponse> {

@@ -1,6 +1,8 @@
 //! Session memory over its local gRPC path: every behaviour on both stores, faults on a real Redis.
 
+mod artifacts;
 mod compression;
+mod facts;
 mod faults;
 mod harness;
 mod search;

@@ -172,6 +172,38 @@ async fn a41_c112_a_strengthened_sentence_is_refused() {
 }
 
 #[tokio::test]
+async fn c080_c081_invisible_and_full_width_letters_hide_neither_values_nor_hedges() {
+    for bed in Bed::both().await {
+        let me = bed.me();
+        let said = [
+            "The code is AB\u{200b}-5521 👨‍👩‍👧.",
+            "رقم الطلب هو 77812 اليوم",
+            "It ｍｉｇｈｔ be ready on Monday.",
+            "可\u{200b}能周三交付。",
+            "\u{202e}The desk is in room 12\u{202c}.",
+            "ok",
+        ];
+        talk(&me, "s", said.iter().map(|text| user(text)).collect()).await;
+        let copied: Vec<(&str, &[u32])> = said[..5].iter().copied().zip([&[1_u32][..], &[2], &[3], &[4], &[5]]).collect();
+        let with = |at: usize, text: &'static str| {
+            let mut sentences = copied.clone();
+            sentences[at].0 = text;
+            sentences
+        };
+        for (at, text, rule) in [
+            (1, "رقم الطلب هو 77813 اليوم", "S3"),
+            (2, "It is ready on Monday.", "S5"),
+            (3, "周三交付。", "S5"),
+            (4, "The desk is in room 21.", "S3"),
+        ] {
+            let (rules, _) = refused(me.summarise("s", 1..=5, &with(at, text)).await);
+            assert!(rules.contains(&rule.to_owned()), "{}: {text}: {rules:?}", bed.store);
+        }
+        me.summarise("s", 1..=5, &copied).await.unwrap_or_else(|fault| panic!("{}: {fault:?}", bed.store));
+    }
+}
+
+#[tokio::test]
 async fn s04_a_summary_names_turns_of_its_range_and_is_shorter_than_they_are() {
     for bed in Bed::both().await {
         let me = bed.me();
