@@ -99,7 +99,7 @@ mod tests {
                         | "EndSession" | "Reindex",
                     )
                     | (_, "Backup" | "VerifyConsistency")
-                    | (_, "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
+                    | (_, "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "AssembleContext") => Gate::Empty,
                     (Mode::WriteOff, "Recall" | "SearchTurns" | "AssembleContext") | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,

@@ -70,7 +70,7 @@ fn a_killed_working_role_tells_that_a_board_was_lost() {
     cluster.kill_and_restart("working");
     let put = |generation: u64| {
         cluster.call(
-            "PutFacts",
+            "WorkingMemoryService/PutFacts",
             &json!({"user_id": USER, "task_id": "t", "generation": generation,
             "facts": [{"key": "a", "value": "1", "source": "test"}]}),
         )
@@ -96,12 +96,12 @@ fn a_graceful_stop_of_working_memory_loses_nothing() {
         json!({"user_id": USER, "task_id": "t", "generation": created["task"]["generation"],
         "facts": [{"key": "a", "value": value, "source": "test"}]})
     };
-    cluster.call("PutFacts", &put("1")).expect("written");
+    cluster.call("WorkingMemoryService/PutFacts", &put("1")).expect("written");
     assert_eq!(cluster.terminate("working", Duration::from_secs(30)), Some(0));
     cluster.start("working");
     let board = cluster.call("GetTask", &json!({"user_id": USER, "task_id": "t"})).expect("the board is back");
     assert_eq!(board.pointer("/task/facts/0/value"), Some(&json!("1")), "{board}");
-    cluster.call("PutFacts", &put("2")).expect("the same generation is still good");
+    cluster.call("WorkingMemoryService/PutFacts", &put("2")).expect("the same generation is still good");
 }
 
 #[test]
