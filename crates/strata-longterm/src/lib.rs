@@ -17,6 +17,7 @@ mod intake;
 pub mod metadata;
 mod parts;
 pub mod recall;
+mod related;
 pub mod relay;
 mod role;
 mod scope;
