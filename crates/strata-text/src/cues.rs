@@ -543,7 +543,7 @@ static NO_DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "above (?:all|\\d+)",
             "used? it for",
             "as it is",
-            "^(?:(?:and|but|so|well|again|ok|yes|no),? )*(?:as|like) (?:i|we|you) (?:just |already )?(?:said|mentioned|told you|discussed|wrote)(?: (?:before|earlier|already|above|last time))?(?:,|:| -) ?",
+            "^(?:(?:and|but|so|well|again|ok|yes|no),? )*(?:as|like) (?:i|we|you) (?:just |already )?(?:said|mentioned|told you|discussed|wrote)(?: (?:before|earlier|already|above|last time))?(?:,|:| -) ?(?:i|i'm|i've|my|we|our|no|never|please|always)",
             "(?:two|three|four|five|six|several|a few|some|both|many|\\d+) [^.!?]{1,60}the (?:\\w+) ones?",
             "it (?:must|should) be (?:said|noted)",
             "it is (?:important|best|better|good|ok|fine|necessary) (?:to|that|for)",
@@ -1038,7 +1038,8 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             "i told (?:my|the|him|her|them) ?\\w*",
             "that said",
             "it says",
-            "(?:said|says|say) (?:it|so|hello|hi|goodbye|bye|thanks|grace|no|yes|nothing)",
+            "(?:said|says|say) (?:so|hello|hi|goodbye|bye|thanks|grace|no|yes|nothing)",
+            "(?:said|says|say) it (?:daily|again|often|twice|aloud|all the time|a lot|every \\w+)",
             "(?:writes?|wrote) (?:(?:a |an |the |her |his |their |my |for |in |on |code|books?|poems?|songs?|letters?|novels?|software|music)\\w*)",
         ],
         &[

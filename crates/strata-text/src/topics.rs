@@ -71,8 +71,8 @@ fn han_topics(run: &str, out: &mut BTreeSet<String>) {
         let verbs = letters.iter().take_while(|c| is_verb(**c)).count().min(letters.len() - 1);
         match &letters[verbs..] {
             [one] => {
-                if !analyze_query(word).is_empty() && !is_particle(*one) {
-                    out.insert(word.to_owned());
+                if !is_particle(*one) && !HAN.contains(one.to_string().as_str()) {
+                    out.insert(one.to_string());
                 }
             }
             more => out.extend(more.windows(2).map(|pair| pair.iter().collect::<String>())),

@@ -298,7 +298,7 @@ pub struct CandidateCursor {
     pub memory_id: MemoryId,
 }
 
-/// Waiting records and records that may replace another, those due first, then by id.
+/// Waiting records, those due first, then by id; among those due also records in force that may replace another.
 ///
 /// # Errors
 /// As the database says.
@@ -311,9 +311,10 @@ pub fn candidates(
     now: Timestamp,
 ) -> Result<Vec<StoredRecord>, Fault> {
     let mut sql = Condition::new(visible, now);
-    // A record in force is asked about while the one it may replace is in force too (rule K0).
+    // A record in force is no candidate, but due: it is asked about while the one it may replace is in force too (rule K0).
     let linked = "EXISTS (SELECT 1 FROM records old WHERE old.memory_id = r.conflicts_with AND old.status = 'ACTIVE')";
-    sql.and(&format!("({STATUS_NOW} IN ('CANDIDATE', 'DISPUTED') OR ({STATUS_NOW} = 'ACTIVE' AND r.due AND {linked}))"));
+    let asked = if due_only { format!(" OR ({STATUS_NOW} = 'ACTIVE' AND {linked})") } else { String::new() };
+    sql.and(&format!("({STATUS_NOW} IN ('CANDIDATE', 'DISPUTED'){asked})"));
     sql.and("r.kind NOT IN ('ASSUMPTION', 'MODEL_SUGGESTION')");
     if due_only {
         sql.and("r.due");
