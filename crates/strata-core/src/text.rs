@@ -2,6 +2,7 @@
 //! text, always on character boundaries.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Language of a text, by script share (not by a statistical detector: those fail on short and mixed text).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -105,6 +106,8 @@ pub struct Clause {
     pub normal: String,
     /// Widest negation in it.
     pub negation: Negation,
+    /// Said under a condition, of a time that is over, in play or in jest: not, or not simply, so (rule G12).
+    pub qualified: bool,
 }
 
 /// Everything the gate needs to know about the language of one text. Made by `strata_text::features`.
@@ -146,6 +149,38 @@ pub struct TextFeatures {
     pub durable: bool,
     /// Strong wording: "never", "must", "absolutely", "千万", "绝对" (rule G9).
     pub strong: bool,
+    /// Tells what is not so: a wish, a jest, a game, what would be if something else were (rule G12).
+    pub unreal: bool,
+    /// Words that say what the text is about, sorted, without duplicates: stems of Latin words, pairs of ideographs.
+    /// Words that only relate ("likes", "lives in", "用户", "喜欢") are not among them (rule G12).
+    pub topics: Vec<String>,
     /// Words of others are reported: "my boss said ...", "他说" (rule G12 finer points).
     pub reported: bool,
+}
+
+/// What a statement says of what, as far as two statements are to be compared (rule K0). Made by `strata_text::aspect`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aspect {
+    /// Of whom it is, when not of the user: "my sister", "Bruno".
+    pub subject: Option<String>,
+    /// Words that say what it is about, as [`TextFeatures::topics`].
+    pub topics: BTreeSet<String>,
+    /// The topics that are no part of a protected value: "rent" of "my rent is 1200 dollars".
+    pub frame: BTreeSet<String>,
+    /// Protected values in normal form, with their kinds.
+    pub values: BTreeSet<(ValueKind, String)>,
+    /// Names that tell which of several things it is about: "Bruno" of "Bruno weighs 12 kg".
+    pub heads: BTreeSet<String>,
+    /// How the subject stands to it: classes such as `consume`, `live`, `attitude`.
+    pub relations: BTreeSet<String>,
+    /// Says no.
+    pub denies: bool,
+    /// Says that something is no longer as it was: "any more", "switched to", "改成", "不再".
+    pub changes: bool,
+    /// Topics of what it says is over: "coffee" of "I gave up coffee".
+    pub former: BTreeSet<String>,
+    /// Adds to what was: "also", "too", "也", "还".
+    pub adds: bool,
+    /// Tells something that happened once.
+    pub episode: bool,
 }

@@ -12,6 +12,8 @@ use strata_core::policy::gate::{self, Attestation, Door, GateSettings, Gated, Sl
 use strata_core::policy::ownership::{self, Place};
 use strata_core::record::{Kind, SourceRef, Value};
 use strata_core::{FactKey, Fault, MemoryId, Timestamp};
+use strata_text::pii::labelled;
+use strata_text::slots::SlotMatch;
 use strata_text::{TextFeatures, features, terms};
 use uuid::Uuid;
 
@@ -32,7 +34,11 @@ pub struct Submitter<'a> {
     pub now: Timestamp,
 }
 
-/// Runs the gate.
+/// A statement that passed, and what its insertion needs.
+pub type Passed = (Gated, Material);
+
+/// Runs the gate. A sentence that names several values of a set ("allergic to peanuts and shrimp") makes a statement of
+/// each (rule K11): the first is the answer, the others go with it.
 ///
 /// # Errors
 /// `GATE_PII`, `GATE_PROVENANCE`, `GATE_CONTENT` listing every rule that refused, never the text;
@@ -42,74 +48,88 @@ pub fn submit(
     settings: &GateSettings,
     by: &Submitter<'_>,
     statement: Statement,
-) -> Result<(Gated, Material), Fault> {
-    let slot = slot(state, &statement)?;
-    run(state, settings, by, statement, slot, gate::judge)
+) -> Result<(Passed, Vec<Passed>), Fault> {
+    let mut slots = slots(state, &statement)?.into_iter();
+    let first = slots.next();
+    let rest: Vec<Slot<'_>> = slots.collect();
+    let read = Read::of(state, by, &statement)?;
+    let passed = read.run(state, settings, by, statement.clone(), first, gate::judge)?;
+    let each = |slot| read.run(state, settings, by, statement.clone(), Some(slot), gate::judge);
+    Ok((passed, rest.into_iter().map(each).collect::<Result<_, _>>()?))
 }
 
 /// Runs what holds for words that passed the gate before ([`gate::readmit`]); their key stays as it is.
 ///
 /// # Errors
 /// `GATE_PII`, `GATE_PROVENANCE` listing every rule that refused, never the text.
-pub fn readmit(
-    state: &State,
-    settings: &GateSettings,
-    by: &Submitter<'_>,
-    statement: Statement,
-) -> Result<(Gated, Material), Fault> {
+pub fn readmit(state: &State, settings: &GateSettings, by: &Submitter<'_>, statement: Statement) -> Result<Passed, Fault> {
     let slot = statement.key.clone().map(|key| Slot { spec: state.registry.spec(key.as_str()), key, value: None });
-    run(state, settings, by, statement, slot, gate::readmit)
+    Read::of(state, by, &statement)?.run(state, settings, by, statement, slot, gate::readmit)
 }
 
 /// Runs the gate over a part ([`strata_core::part`]): it holds no slot.
 ///
 /// # Errors
 /// As [`submit`].
-pub fn part(
-    state: &State,
-    settings: &GateSettings,
-    by: &Submitter<'_>,
-    statement: Statement,
-) -> Result<(Gated, Material), Fault> {
-    run(state, settings, by, statement, None, gate::judge)
+pub fn part(state: &State, settings: &GateSettings, by: &Submitter<'_>, statement: Statement) -> Result<Passed, Fault> {
+    Read::of(state, by, &statement)?.run(state, settings, by, statement, None, gate::judge)
 }
 
-/// Language work, then the gate.
-fn run(
-    state: &State,
-    settings: &GateSettings,
-    by: &Submitter<'_>,
-    statement: Statement,
-    slot: Option<Slot<'_>>,
-    judge: fn(&GateSettings, Submission<'_>) -> Result<Gated, gate::Refusal>,
-) -> Result<(Gated, Material), Fault> {
-    let vector = supplied_vector(state, &statement)?;
-    let content = features(&statement.content);
-    let quote = features(&statement.source_quote);
-    let others = [features(&other_texts(&statement))];
-    let value = statement.value.as_ref().or_else(|| slot.as_ref().and_then(|slot| slot.value.as_ref()));
-    let value_features: Option<TextFeatures> = value.map(|value| features(value.as_text()));
-    let index = indexed_text(&statement.content, slot.as_ref().map(|slot| &slot.key), value);
-    let resolved_dates = gate::resolved_dates(&quote, by.attestation.turn_time);
-    let consented = state.challenges.verify(by.scope.owner(), &statement);
-    let submission = Submission {
-        content: &content,
-        quote: &quote,
-        value: value_features.as_ref(),
-        others: &others,
-        resolved_dates: &resolved_dates,
-        slot,
-        attestation: by.attestation,
-        roles: by.roles,
-        door: by.door,
-        consented,
-        now: by.now,
-        statement,
-    };
-    let gated = judge(settings, submission).map_err(gate::Refusal::fault)?;
-    let material =
-        Material { memory_id: MemoryId(state.ports.ids.next()), terms: terms(&index), request_id: by.request_id, vector };
-    Ok((gated, material))
+/// The language work over one statement.
+struct Read {
+    vector: Option<(String, Vec<f32>)>,
+    content: TextFeatures,
+    quote: TextFeatures,
+    others: [TextFeatures; 1],
+    resolved_dates: Vec<String>,
+    consented: bool,
+}
+
+impl Read {
+    fn of(state: &State, by: &Submitter<'_>, statement: &Statement) -> Result<Self, Fault> {
+        let quote = features(&statement.source_quote);
+        Ok(Self {
+            vector: supplied_vector(state, statement)?,
+            content: features(&statement.content),
+            others: [features(&other_texts(statement))],
+            resolved_dates: gate::resolved_dates(&quote, by.attestation.turn_time),
+            quote,
+            consented: state.challenges.verify(by.scope.owner(), statement),
+        })
+    }
+
+    /// The gate over it, as a statement about this slot.
+    fn run(
+        &self,
+        state: &State,
+        settings: &GateSettings,
+        by: &Submitter<'_>,
+        statement: Statement,
+        slot: Option<Slot<'_>>,
+        judge: fn(&GateSettings, Submission<'_>) -> Result<Gated, gate::Refusal>,
+    ) -> Result<Passed, Fault> {
+        let value = statement.value.as_ref().or_else(|| slot.as_ref().and_then(|slot| slot.value.as_ref()));
+        let value_features: Option<TextFeatures> = value.map(|value| features(value.as_text()));
+        let index = indexed_text(&statement.content, slot.as_ref().map(|slot| &slot.key), value);
+        let submission = Submission {
+            content: &self.content,
+            quote: &self.quote,
+            value: value_features.as_ref(),
+            others: &self.others,
+            resolved_dates: &self.resolved_dates,
+            slot,
+            attestation: by.attestation,
+            roles: by.roles,
+            door: by.door,
+            consented: self.consented,
+            now: by.now,
+            statement,
+        };
+        let gated = judge(settings, submission).map_err(gate::Refusal::fault)?;
+        let memory_id = MemoryId(state.ports.ids.next());
+        let vector = self.vector.clone();
+        Ok((gated, Material { memory_id, terms: terms(&index), request_id: by.request_id, vector, related: Vec::new() }))
+    }
 }
 
 /// The statement's own vector, when the service runs with the callers' embedder; ignored when it makes its own.
@@ -128,11 +148,26 @@ fn other_texts(statement: &Statement) -> String {
     lines.extend(statement.topic.clone());
     lines.extend(statement.tags.iter().cloned());
     lines.extend(statement.metadata.iter().map(|(key, value)| format!("{key}: {value}")));
+    lines.extend(split_secrets(statement));
     match &statement.source_ref {
         Some(SourceRef::Confirmation { reference }) => lines.push(reference.clone()),
         Some(SourceRef::SystemRecord { .. } | SourceRef::Turn { .. } | SourceRef::Task { .. }) | None => {}
     }
     lines.join("\n")
+}
+
+/// A secret whose name stands in one field and whose value in another: key and value, topic and tag, two tags.
+fn split_secrets(statement: &Statement) -> Vec<String> {
+    let key = statement.key.as_ref().map(|key| words_of(key.as_str()));
+    let labels = key.iter().chain(&statement.topic).chain(&statement.tags).map(String::as_str);
+    let value = statement.value.as_ref().map(Value::as_text);
+    let values: Vec<&str> = value
+        .into_iter()
+        .chain(statement.topic.as_deref())
+        .chain(statement.tags.iter().map(String::as_str))
+        .chain(statement.metadata.values().map(String::as_str))
+        .collect();
+    labels.flat_map(|label| values.iter().filter_map(move |value| labelled(label, value))).collect()
 }
 
 /// A dotted key as words: a number in it stands alone, as in `contact.a13812345678`.
@@ -152,39 +187,55 @@ fn words_of(key: &str) -> String {
 }
 
 /// Rule K0: an alias leads to its registered key; a keyless statement is matched by the registry's wordings, in its own
-/// words first, then in the quote's.
-fn slot<'a>(state: &'a State, statement: &Statement) -> Result<Option<Slot<'a>>, Fault> {
+/// words first, then in the quote's. Several only where a sentence names several values of a set.
+fn slots<'a>(state: &'a State, statement: &Statement) -> Result<Vec<Slot<'a>>, Fault> {
     let apart = matches!(statement.kind, Kind::Assumption | Kind::ModelSuggestion);
-    let resolved = match &statement.key {
+    let resolved: Vec<(FactKey, Option<Value>)> = match &statement.key {
         Some(key) => {
             let key = state.registry.resolve(key);
-            let value = match statement.value {
-                Some(_) => None,
-                None => matched(state, statement).filter(|(found, _)| *found == key).map(|(_, value)| value),
+            let found: Vec<_> = match statement.value {
+                Some(_) => Vec::new(),
+                None => matched(state, statement).into_iter().filter(|(found, _)| *found == key).collect(),
             };
-            Some((key, value))
+            if found.is_empty() { vec![(key, None)] } else { found.into_iter().map(|(key, value)| (key, Some(value))).collect() }
         }
-        None if apart => None,
-        None => matched(state, statement).map(|(key, value)| (key, statement.value.is_none().then_some(value))),
+        None if apart => Vec::new(),
+        None if statement.value.is_some() => matched(state, statement).into_iter().take(1).map(|(key, _)| (key, None)).collect(),
+        None => matched(state, statement).into_iter().map(|(key, value)| (key, Some(value))).collect(),
     };
-    let Some((key, value)) = resolved else { return Ok(None) };
-    let spec = state.registry.spec(key.as_str());
-    if let Some(spec) = spec
-        && let Some(layer) = spec.layer
-        && layer != Layer::Longterm
-    {
-        return Err(ownership::owned_by(key.as_str(), &Place::new(spec.scope, ""), 0).with("layer", layer.name()));
+    let mut out = Vec::with_capacity(resolved.len());
+    for (key, value) in resolved {
+        let spec = state.registry.spec(key.as_str());
+        if let Some(spec) = spec
+            && let Some(layer) = spec.layer
+            && layer != Layer::Longterm
+        {
+            return Err(ownership::owned_by(key.as_str(), &Place::new(spec.scope, ""), 0).with("layer", layer.name()));
+        }
+        out.push(Slot { key, spec, value });
     }
-    Ok(Some(Slot { key, spec, value }))
+    Ok(out)
 }
 
-fn matched(state: &State, statement: &Statement) -> Option<(FactKey, Value)> {
-    if let Some(found) = state.matcher.match_slot(&statement.content) {
-        return Some((found.key, Value::Text(found.value)));
+fn matched(state: &State, statement: &Statement) -> Vec<(FactKey, Value)> {
+    let first_key = |found: Vec<SlotMatch>| -> Vec<(FactKey, Value)> {
+        let key = found.first().map(|slot| slot.key.clone());
+        let of_key = found.into_iter().filter(|slot| Some(&slot.key) == key.as_ref());
+        let values = of_key.map(|slot| (slot.key, Value::Text(slot.value)));
+        // One value of a single slot: what a second sentence says of it is another statement.
+        match key.as_ref().is_some_and(|key| state.registry.is_set(key)) {
+            true => values.collect(),
+            false => values.take(1).collect(),
+        }
+    };
+    let in_content = state.matcher.match_all(&statement.content);
+    if !in_content.is_empty() {
+        return first_key(in_content);
     }
     let mut in_quote = state.matcher.match_all(&statement.source_quote).into_iter();
-    let found = in_quote.next().filter(|_| in_quote.next().is_none())?;
+    let (Some(found), None) = (in_quote.next(), in_quote.next()) else { return Vec::new() };
     // The content must be about that value: a quote may say more than its statement.
     let fixed = !statement.source_quote.contains(&found.value);
-    (fixed || statement.content.contains(&found.value)).then_some((found.key, Value::Text(found.value)))
+    let about = fixed || statement.content.contains(&found.value);
+    about.then_some((found.key, Value::Text(found.value))).into_iter().collect()
 }

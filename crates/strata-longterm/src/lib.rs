@@ -5,6 +5,7 @@
 //!   gRPC -> service (claims -> OwnerScope, wire -> Statement)
 //!        -> intake  (text features, slot: strata-text)        outside any transaction
 //!        -> gate::judge                                       refusing rules, pure
+//!        -> related (words, meaning)                          what it replaces without a common slot (rule K0)
 //!        -> ONE write closure on the writer thread:
 //!             idempotency, E7, G10 dedup, gate::divert, conflict::decide, metadata::insert, outbox, audit, revision
 //!        -> relay (embeds, tells the index)                   after the answer
@@ -17,6 +18,7 @@ mod intake;
 pub mod metadata;
 mod parts;
 pub mod recall;
+mod related;
 pub mod relay;
 mod role;
 mod scope;

@@ -110,7 +110,7 @@ impl LongtermRole {
             settings: Arc::clone(&deps.settings),
             database: deps.database.clone(),
             registry: Arc::clone(&deps.registry),
-            index,
+            index: Arc::clone(&index),
             embedder: deps.embedder.clone(),
             reranker: deps.reranker,
             relay: relay.clone(),
@@ -127,6 +127,7 @@ impl LongtermRole {
             registry: deps.registry,
             matcher,
             embedder: deps.embedder,
+            index,
             recall,
             relay,
         };

@@ -243,11 +243,12 @@ impl Service {
         if let Some(result) = state.replay(call, key.as_ref()).await? {
             return Ok(result);
         }
-        let (gated, material, challenge) = submit(state, call, door, statement, key.as_ref().map(|key| key.request_id))?;
+        let mut submitted = submit(state, call, door, statement, key.as_ref().map(|key| key.request_id))?;
+        state.relate(&call.scope, call.now, &mut submitted.first).await?;
         state
             .once(call, key, move |db, context| {
-                let written = write::store(db, context, &gated, &material)?;
-                Ok((wire_result(db, &written, challenge)?, written.outcome != Outcome::NeedsConsent))
+                let written = write::store_all(db, context, &submitted.first, &submitted.others)?;
+                Ok((wire_result(db, &written, submitted.challenge)?, written.outcome != Outcome::NeedsConsent))
             })
             .await
     }
@@ -292,7 +293,10 @@ impl Service {
             request_id: key.as_ref().map(|key| key.request_id),
             now,
         };
-        let (gated, material) = intake::submit(state, &call.settings, &by, gate::confirmation(&record, &r.confirmation))?;
+        // A record holds one value: there are no others.
+        let (mut passed, _) = intake::submit(state, &call.settings, &by, gate::confirmation(&record, &r.confirmation))?;
+        state.relate(&call.scope, call.now, &mut passed).await?;
+        let (gated, material) = passed;
         let result = state
             .once(&call, key, move |db, context| {
                 let written = write::confirm(db, context, id, etag, &gated, &material)?;
@@ -532,21 +536,28 @@ impl Service {
     }
 }
 
-/// Conversion, language work and the gate for one statement; with the challenge it would be answered.
+/// What passed the gate, with the challenge that a want of consent is answered with.
+pub(crate) struct Submitted {
+    pub(crate) first: intake::Passed,
+    pub(crate) others: Vec<intake::Passed>,
+    pub(crate) challenge: String,
+}
+
+/// Conversion, language work and the gate for one statement.
 pub(crate) fn submit(
     state: &State,
     call: &Call,
     door: Door,
     statement: Option<&pb::Statement>,
     request_id: Option<uuid::Uuid>,
-) -> Result<(gate::Gated, crate::metadata::insert::Material, String), Fault> {
+) -> Result<Submitted, Fault> {
     let statement = convert::statement(statement, call.now)?;
     let attestation = convert::attestation(&call.claims.attestation)?;
     let challenge = state.challenges.mint(call.scope.owner(), &statement);
     let roles = &call.claims.caller.roles;
     let by = Submitter { scope: &call.scope, roles, attestation, door, request_id, now: call.now };
-    let (gated, material) = intake::submit(state, &call.settings, &by, statement)?;
-    Ok((gated, material, challenge))
+    let (first, others) = intake::submit(state, &call.settings, &by, statement)?;
+    Ok(Submitted { first, others, challenge })
 }
 
 /// The version a caller saw; none when it asks for no check.

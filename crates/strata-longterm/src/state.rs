@@ -1,5 +1,6 @@
 //! What every handler of the role shares.
 
+use crate::index::Index;
 use crate::recall::Recall;
 use crate::relay::Relay;
 use arc_swap::ArcSwap;
@@ -24,6 +25,8 @@ pub struct State {
     pub database: Database,
     /// Makes vectors, or stands for the callers that do.
     pub embedder: Option<Arc<dyn Embedder>>,
+    /// Where records are found by meaning.
+    pub index: Arc<dyn Index>,
     /// Finds what is relevant.
     pub recall: Recall,
     /// Tells the index.

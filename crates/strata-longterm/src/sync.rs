@@ -114,7 +114,8 @@ fn judged(state: &State, call: &Call, system: &str, n: usize, fact: &pb::SystemF
         now: call.now,
     };
     match intake::submit(state, &call.settings, &by, statement) {
-        Ok((gated, material)) => Ok(Item::Fact(Box::new(gated), Box::new(material))),
+        // A record system names key and value itself: one fact is one record.
+        Ok(((gated, material), _)) => Ok(Item::Fact(Box::new(gated), Box::new(material))),
         Err(fault) if matches!(fault.reason, Reason::Internal | Reason::InvalidField) => Err(named(fault)),
         Err(fault) => Ok(Item::Refused(fault)),
     }

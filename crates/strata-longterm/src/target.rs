@@ -52,7 +52,8 @@ impl Target {
             Ok(promotion_id.clone())
         };
         late()?;
-        let (gated, material, challenge) = submit(state, &call, Door::Apply, r.statement.as_ref(), None)?;
+        let mut submitted = submit(state, &call, Door::Apply, r.statement.as_ref(), None)?;
+        state.relate(&call.scope, now, &mut submitted.first).await?;
         state
             .once(&call, None, move |db, context| {
                 let promotion_id = late()?;
@@ -60,8 +61,8 @@ impl Target {
                 if let Some(answer) = settled(db, stored.user_id, &promotion_id)? {
                     return Ok((answer, false));
                 }
-                let written = write::store(db, context, &gated, &material)?;
-                let answer = pb::ApplyResponse { result: Some(wire_result(db, &written, challenge)?) };
+                let written = write::store_all(db, context, &submitted.first, &submitted.others)?;
+                let answer = pb::ApplyResponse { result: Some(wire_result(db, &written, submitted.challenge)?) };
                 if written.outcome != Outcome::NeedsConsent {
                     // Nothing was stored for want of consent, so nothing has been applied: with consent it may come again.
                     let outcome = Promotion::Applied(answer.encode_to_vec());

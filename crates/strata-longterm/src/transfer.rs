@@ -494,7 +494,8 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
                 .rule("STATUS", "memory", "only what held or waited is stated again"));
             }
             let statement = wire::restated(&memory, call.now)?;
-            let (gated, material) = intake::submit(state, &call.settings, &by(Some(request)), statement)?;
+            // One line is one record.
+            let ((gated, material), _) = intake::submit(state, &call.settings, &by(Some(request)), statement)?;
             Admitted::Stated(gated, material)
         }
         What::Unsigned => {

@@ -3,7 +3,7 @@
 
 use crate::intake::{self, Submitter};
 use crate::metadata::{query, usage};
-use crate::service::{ANSWER_BYTES, Call, Service, etag, revision, submit, wire, wire_result};
+use crate::service::{ANSWER_BYTES, Call, Service, Submitted, etag, revision, submit, wire, wire_result};
 use crate::write::{self, Change, Outcome, Replaced};
 use prost::Message as _;
 use std::sync::Arc;
@@ -79,7 +79,9 @@ impl Service {
             (None, Some(statement)) => {
                 let old = Replaced::check(found().await?)?;
                 let statement = completed(statement, old.record())?;
-                let (gated, material, challenge) = submit(state, &call, Door::Update, Some(&statement), request_id)?;
+                // One record is replaced by one.
+                let Submitted { first: (gated, material), challenge, .. } =
+                    submit(state, &call, Door::Update, Some(&statement), request_id)?;
                 state
                     .once(&call, key, move |db, context| {
                         let written = write::replace(db, context, change, &gated, &material)?;

@@ -11,12 +11,14 @@ pub use parts::{Meant, Put, delete_entity, delete_skill, put_entity, put_skill, 
 pub use sync::{Cursor, Item, Synced, sync};
 pub use update::{Change, Replaced, amend, replace};
 
+use crate::intake::Passed;
 use crate::metadata::insert::{self, Material, Writing};
 use crate::metadata::row::{self, StoredRecord};
 use crate::metadata::{Sql as _, Visible, ledger, owner, query};
+use crate::related::Related;
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
-use strata_core::policy::conflict::{self, Decision, Incoming, Inferred, Link, Moment, Ruling, SlotFacts};
+use strata_core::policy::conflict::{self, Decision, Incoming, Inferred, Link, Moment, Replacement, Ruling, SlotFacts};
 use strata_core::policy::gate::{self, GateSettings, Gated, Standing, Tombstones, is_user, value_normal};
 use strata_core::policy::ownership::{self, Place};
 use strata_core::policy::registry::{Authority, Registry};
@@ -118,6 +120,23 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Stores a statement that passed the gate, and those its sentence says beside it (rule K11): the answer is the first's.
+///
+/// # Errors
+/// As [`store`]; all or nothing.
+pub fn store_all(db: &Connection, c: &Context<'_>, first: &Passed, others: &[Passed]) -> Result<Written, Fault> {
+    let mut written = store(db, c, &first.0, &first.1)?;
+    if written.outcome != Outcome::NeedsConsent {
+        for (gated, material) in others {
+            let other = store(db, c, gated, material)?;
+            let id = other.record.as_ref().map(|found| found.record.memory_id.to_string()).unwrap_or_default();
+            written.findings.push(Finding::new("K11", "ALSO", format!("the sentence names another value of the set: {id}")));
+            written.revision = other.revision;
+        }
+    }
+    Ok(written)
+}
+
 /// Stores a statement that passed the gate.
 ///
 /// # Errors
@@ -190,6 +209,7 @@ fn create(
         Some(time) => Moment::new(time, s.source_ref.as_ref()),
         None => arrival(db, c, w, gated.key())?,
     };
+    let (over, may_replace) = still_related(db, w, s.source, &moment, &material.related)?;
     let incoming = Incoming {
         standing: diversion.standing,
         source: s.source,
@@ -203,6 +223,8 @@ fn create(
         valid_from: s.valid_from,
         valid_to: s.valid_to,
         user_authority: gated.user_authority(),
+        replaces: &over,
+        may_replace,
         now: c.now,
     };
     let slot = slot_facts(db, w, &incoming, None)?;
@@ -269,7 +291,7 @@ fn support(
     }
     findings.extend(diversion.findings);
     let standing = diversion.standing;
-    let ruling = activate(db, c, w, &mut found, gated.user_authority(), standing, Some(gated), findings)?;
+    let ruling = activate(db, c, w, &mut found, gated.user_authority(), standing, Some(gated), &material.related, findings)?;
     let mut written = written(&ruling, found);
     if before == written.record.as_ref().map_or(before, |found| found.record.status) {
         written.outcome = Outcome::EvidenceAdded;
@@ -290,6 +312,7 @@ fn activate(
     user_authority: bool,
     standing: Standing,
     because_of: Option<&Gated>,
+    related: &[Related],
     findings: &mut Vec<Finding>,
 ) -> Result<Ruling, Fault> {
     let id = found.record.memory_id;
@@ -297,6 +320,10 @@ fn activate(
     let confirmed_now = because_of.is_some_and(|gated| gated.statement().source == Source::UserConfirmation);
     let r = &found.record;
     let key = r.key.clone();
+    // A confirmation is a statement of this moment, whatever was confirmed.
+    let moment = if confirmed_now { arrival(db, c, w, r.key.as_ref())? } else { moment(db, found)? };
+    let related: Vec<Related> = related.iter().copied().filter(|(other, _)| *other != id).collect();
+    let (over, may_replace) = still_related(db, w, r.source, &moment, &related)?;
     let incoming = Incoming {
         standing,
         source: r.source,
@@ -305,11 +332,12 @@ fn activate(
         tier: r.tier,
         slot_value: &slot_value,
         quote_normal: &normal(&r.source_quote, r.source == Source::UserCorrection && found.is_set),
-        // A confirmation is a statement of this moment, whatever was confirmed.
-        moment: if confirmed_now { arrival(db, c, w, r.key.as_ref())? } else { moment(db, found)? },
+        moment,
         valid_from: r.valid_from,
         valid_to: r.valid_to,
         user_authority,
+        replaces: &over,
+        may_replace,
         now: c.now,
     };
     let slot = slot_facts(db, w, &incoming, Some(id))?;
@@ -317,6 +345,38 @@ fn activate(
     let event_time = if because_of.is_some() { event_time(db, w, &incoming, &ruling)? } else { r.event_time };
     insert::activate(db, w, c.settings, found, &ruling, user_authority, event_time)?;
     Ok(ruling)
+}
+
+/// Of the records that were found before the transaction, those that still stand, were said before, and are no stronger
+/// (rules K0, K2): what is replaced, oldest first, and the one that may be.
+fn still_related(
+    db: &Connection,
+    w: &Writing<'_>,
+    source: Source,
+    moment: &Moment,
+    related: &[Related],
+) -> Result<(Vec<MemoryId>, Option<MemoryId>), Fault> {
+    let mut replaces: Vec<(Moment, MemoryId)> = Vec::new();
+    let mut may = None;
+    for (id, replacement) in related {
+        let Some(old) = row::by_id(db, *id)? else { continue };
+        let said = self::moment(db, &old)?;
+        let r = &old.record;
+        let owned = match &r.key {
+            Some(key) => owner::key(db, w.stored, key)?.is_some_and(|row| row.system_owned),
+            None => r.source == Source::AuthoritativeSystem,
+        };
+        let stands = old.owner == w.stored && r.status == Status::Active && !moment.is_before(&said);
+        if stands && !owned && conflict::rank(r.source, false) <= conflict::rank(source, false) {
+            match replacement {
+                Replacement::Says => replaces.push((said, *id)),
+                // The likest comes first.
+                Replacement::May => may = may.or(Some(*id)),
+            }
+        }
+    }
+    replaces.sort_by(|a, b| a.0.time.cmp(&b.0.time).then(a.1.cmp(&b.1)));
+    Ok((replaces.into_iter().map(|(_, id)| id).collect(), may))
 }
 
 /// The conflict rules, and the one thing they do not see: the level above (rule P2).
@@ -508,6 +568,12 @@ fn check_etag(found: &StoredRecord, etag: Option<u64>) -> Result<(), Fault> {
     Err(Fault::new(Reason::VersionMismatch, "etag: the record has changed; read it again").with("current_value", version))
 }
 
+/// The record in force that a record in force may replace (rule K0), while that question is open.
+fn linked(db: &Connection, found: &StoredRecord) -> Result<Option<MemoryId>, Fault> {
+    let Some(old) = found.conflicts_with.filter(|_| found.record.status == Status::Active && found.due) else { return Ok(None) };
+    Ok(row::by_id(db, old)?.filter(|old| old.record.status == Status::Active).map(|old| old.record.memory_id))
+}
+
 fn waiting(found: &StoredRecord) -> Result<(), Fault> {
     match found.record.status {
         Status::Candidate | Status::Disputed => Ok(()),
@@ -536,11 +602,22 @@ pub fn confirm(
 ) -> Result<Written, Fault> {
     ledger::check_outbox(db, c.now)?;
     let mut found = visible_record(db, c, id)?;
-    waiting(&found)?;
+    let linked = linked(db, &found)?;
+    if linked.is_none() {
+        waiting(&found)?;
+    }
     check_etag(&found, etag)?;
     let owner = found.record.owner.clone();
     let w = Writing { owner: &owner, ..c.writing(found.owner, gated.door().name()) };
     let mut findings = gated.findings().to_vec();
+    if let Some(old) = linked {
+        insert::support(db, &w, &mut found, gated, material)?;
+        insert::settle(db, &w, &mut found, old, true)?;
+        findings.push(Finding::new("K0", "SUPERSEDED", "the user says that it replaces the older record"));
+        let revision = owner::next_revision(db, found.owner.user_id)?;
+        let record = Some(found);
+        return Ok(Written { outcome: Outcome::Active, record, findings, superseded: Some(old), conflicts_with: None, revision });
+    }
     if let Some(rival) = asks_again(db, &w, &found)? {
         let because = "the slot changed since: ask the user again";
         findings.push(Finding::new("K7", "CANDIDATE", because));
@@ -552,7 +629,8 @@ pub fn confirm(
     }
     insert::support(db, &w, &mut found, gated, material)?;
     let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { gated.standing() };
-    let ruling = activate(db, c, &w, &mut found, gated.user_authority(), standing, Some(gated), &mut findings)?;
+    let ruling =
+        activate(db, c, &w, &mut found, gated.user_authority(), standing, Some(gated), &material.related, &mut findings)?;
     let revision = owner::next_revision(db, found.owner.user_id)?;
     Ok(Written { findings, revision, ..written(&ruling, found) })
 }
@@ -563,9 +641,18 @@ pub fn confirm(
 /// `NOT_FOUND`, `STATUS_MOVE`.
 pub fn reject(db: &Connection, c: &Context<'_>, id: MemoryId) -> Result<(StoredRecord, u64), Fault> {
     let mut found = visible_record(db, c, id)?;
-    waiting(&found)?;
+    let linked = linked(db, &found)?;
+    if linked.is_none() {
+        waiting(&found)?;
+    }
     let owner = found.record.owner.clone();
     let w = Writing { owner: &owner, ..c.writing(found.owner, "RejectCandidate") };
+    if let Some(old) = linked {
+        // It was asked whether the one replaces the other: both stay.
+        insert::settle(db, &w, &mut found, old, false)?;
+        let revision = owner::next_revision(db, found.owner.user_id)?;
+        return Ok((found, revision));
+    }
     found.due = false;
     insert::move_to(db, &w, &mut found, Status::Rejected, "G10: the user rejected it", "G10")?;
     let revision = owner::next_revision(db, found.owner.user_id)?;
@@ -678,7 +765,7 @@ pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[Mem
         if insert::unforget(db, &w, &mut found)? == Status::Active {
             let authority = user_authority(registry, found.record.key.as_ref());
             let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
-            activate(db, c, &w, &mut found, authority, standing, None, &mut out.findings)?;
+            activate(db, c, &w, &mut found, authority, standing, None, &[], &mut out.findings)?;
         } else {
             insert::restored(db, &w, &mut found)?;
         }

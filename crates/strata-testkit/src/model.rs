@@ -651,6 +651,8 @@ mod against_the_policy {
                 valid_from: None,
                 valid_to: None,
                 user_authority: false,
+                replaces: &[],
+                may_replace: None,
                 now: Timestamp(1_000),
             };
             let ruling = decide(&incoming, &self.facts);

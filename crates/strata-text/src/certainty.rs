@@ -3,7 +3,9 @@
 
 use crate::clean::{Cleaned, normal};
 use crate::phrases::{compile, regex, without};
+use crate::reality;
 use regex::Regex;
+use std::ops::Range;
 use std::sync::LazyLock;
 use strata_core::text::{Certainty, Clause, Negation};
 
@@ -17,7 +19,7 @@ static NO_HEDGES: LazyLock<Regex> = LazyLock::new(|| {
             "(?:i|you|we) (?:just |already |have |had |also )*mentioned",
             "(?:the|his|her|their|my|your) might",
         ],
-        &["不可能", "尽可能", "应该的", "不应该", "大概率事件", "可能性为零"],
+        &["听说(?:唱|书)", "不可能", "尽可能", "应该的", "不应该", "大概率事件", "可能性为零"],
     )
 });
 /// `may` is a hedge in lower case only: "May" is a month or opens a wish.
@@ -68,6 +70,13 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
             "considering",
             "thinking (?:of|about)",
             "don't know (?:if|whether)",
+            "(?:it's|it is|it's quite|it is quite) possible",
+            "there(?:'s| is) a (?:good |small |fair )?chance",
+            "(?:i|we|i'm|we're|i am) (?:hope|hoping|plan|planning|intend|intending|aim|aiming) (?:to|on|for|that)",
+            "hopefully",
+            "i(?:'d| would) (?:really )?love to (?:own|have|be|become|live|move|learn|get|visit|see|try|start|work)",
+            "some ?day",
+            "(?:some|one) day i",
         ],
         &[
             "可能",
@@ -113,6 +122,11 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
             "有可能",
             "搞不好",
             "八成",
+            "说不准",
+            "(?:真|多|好|以后|将来)想(?:以后|将来|有一天)?(?:有|要|买|去|成为|当|住|养|学)",
+            "没想好",
+            "计划(?:在|去|要|把|于|搬|换|买|养|学|辞)",
+            "希望(?:以后|将来|有一天|有朝一日|能)",
         ],
     )
 });
@@ -386,11 +400,25 @@ static CLAUSE_END: LazyLock<Regex> = LazyLock::new(|| {
 
 /// The clauses of a text with their negations; empty ones are left out.
 pub(crate) fn clauses(cleaned: &Cleaned) -> Vec<Clause> {
-    CLAUSE_END
-        .split(&cleaned.text)
-        .map(|part| Clause { normal: normal(part), negation: negation_of(&Cleaned::new(part)) })
-        .filter(|clause| !clause.normal.is_empty())
-        .collect()
+    let spans = clause_spans(&cleaned.text);
+    let qualified = reality::qualified_clauses(&cleaned.text, &spans);
+    let read = |(span, qualified): (Range<usize>, bool)| {
+        let part = &cleaned.text[span];
+        Clause { normal: normal(part), negation: negation_of(&Cleaned::new(part)), qualified }
+    };
+    spans.into_iter().zip(qualified).map(read).filter(|clause| !clause.normal.is_empty()).collect()
+}
+
+/// Byte ranges of the clauses of a cleaned text, in order.
+pub(crate) fn clause_spans(text: &str) -> Vec<Range<usize>> {
+    let mut out = Vec::new();
+    let mut from = 0;
+    for end in CLAUSE_END.find_iter(text) {
+        out.push(from..end.start());
+        from = end.end();
+    }
+    out.push(from..text.len());
+    out
 }
 
 static AVERSION: LazyLock<Regex> = LazyLock::new(|| {

@@ -21,7 +21,10 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "no(?:pe)?",
         "nah",
         "sure(?: thing)?",
-        "thanks?(?: you| u)?(?: (?:so|very) much| a lot| again)?",
+        "thanks?(?: you| u)?(?: (?:so|very) much| a lot| a million| a bunch| again)?(?: for (?:that|this|everything|explaining|clarifying|sharing|asking|letting me know|(?:the|your|all the|all your) (?:help|info|information|update|tip|tips|explanation|advice|time|patience|effort)))?",
+        "many thanks",
+        "(?:much|greatly|really) appreciated",
+        "(?:i )?(?:really )?appreciate (?:it|that|your help)",
         "thx",
         "ty",
         "tysm",
@@ -29,7 +32,9 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "great",
         "cool",
         "nice",
-        "good(?: one| job| point| idea)?",
+        "(?:good|great|nice|excellent|amazing|awesome) (?:one|job|work|point|idea|stuff|to know|to hear|to see you)",
+        "good",
+        "good luck",
         "well done",
         "fine",
         "perfect",
@@ -56,9 +61,44 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "of course",
         "absolutely",
         "definitely",
-        "hi(?: there)?",
-        "hello(?: there)?",
-        "hey(?: there)?",
+        "(?:hi|hello|hey)(?: there| again| everyone| all| folks)?",
+        "happy (?:monday|tuesday|wednesday|thursday|friday|saturday|sunday|weekend|birthday|anniversary|holidays?|new year|easter|thanksgiving|halloween|diwali|eid|mother's day|father's day)",
+        "merry (?:christmas|xmas)",
+        "season's greetings",
+        "welcome(?: back| home| aboard)?",
+        "long time no see",
+        "congrat(?:s|ulations)",
+        "yay",
+        "whoa",
+        "aww?",
+        "hooray",
+        "no thanks?(?: you)?",
+        "howdy|partner|champ|sunshine|sweetheart|honey",
+        "(?:that|this)(?:'s| is| was| has been)? (?:really |very |so |super |quite |extremely |most )*(?:helpful|useful|great|nice|kind of you|awesome|amazing|lovely|perfect|brilliant|wonderful|clear)",
+        "(?:sounds|looks|seems) like a (?:plan|deal|good idea)",
+        "(?:good|great|nice|lovely|pleasure) to (?:see|hear from|meet|have) you(?: again| back| too)?",
+        "(?:ok|okay|alright|all right) then",
+        "(?:talk|speak|catch up|chat)(?: to you| with you)? (?:later|soon|tomorrow)",
+        "ttyl",
+        "brb",
+        "later",
+        "enjoy(?: your (?:day|weekend|evening|trip|meal))?",
+        "forget (?:it|about it)",
+        "that makes (?:perfect |total )?sense",
+        "that's (?:all|it)(?: for (?:now|today|the moment))?",
+        "(?:bye|all) for now",
+        "(?:will|can) do",
+        "my bad",
+        "no biggie",
+        "you too",
+        "same here",
+        "that helps(?: a lot)?",
+        "(?:you're|you are) (?:the best|awesome|great|amazing|a star|a lifesaver)",
+        "boss",
+        "chief",
+        "pal",
+        "dear",
+        "team",
         "yo",
         "good (?:morning|afternoon|evening|night|day)",
         "how are you(?: doing| today)?",
@@ -67,9 +107,9 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "sup",
         "bye(?: bye)?",
         "goodbye",
-        "see (?:you|ya)(?: later| soon| tomorrow)?",
+        "see (?:you|ya)(?: later| soon| tomorrow| around| then| next week| on \\w+day)?",
         "take care",
-        "have a (?:good|nice|great) (?:day|one|evening|weekend)",
+        "have an? (?:good|nice|great|lovely|wonderful|amazing|safe|fun) (?:day|one|evening|weekend|night|trip|flight|time|week|holiday)",
         "(?:are )?you there",
         "anyone there",
         "hmm+",
@@ -127,7 +167,45 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "sir",
     ];
     let zh = [
-        "好(?:的|吧|啊|呀|嘞|滴|哒|哦|嘛|了|耶)*",
+        "(?:那)?好(?:的|吧|啊|呀|嘞|滴|哒|哦|嘛|了|耶|咧|勒)*",
+        "(?:周末|节日|假期|生日|新年|元旦|春节|中秋|国庆|端午|圣诞节?|元宵|五一|旅途|新婚|教师节|母亲节|父亲节)快乐",
+        "(?:周末|旅途|假期|用餐|入职)愉快",
+        "恭喜(?:恭喜|你|您|发财|啊|呀|了)*",
+        "祝(?:你|您|大家)?(?:好运|顺利|平安|一切顺利|早日康复)",
+        "一路(?:平安|顺风)",
+        "欢迎(?:回来|光临|你|您|加入)?",
+        "干得(?:漂亮|好|不错)",
+        "(?:做|写|说)得(?:好|对|不错|漂亮)",
+        "应该的",
+        "(?:真是)?帮(?:了)?(?:我)?(?:个)?大忙(?:了|啦)?",
+        "好(?:主意|想法|点子|问题|建议|办法|消息|样的|极了|得很)",
+        "(?:说|讲)得(?:对|有道理|在理)",
+        "有道理",
+        "太(?:有用|及时)(?:了|啦)",
+        "原来(?:如此|是这样(?:啊|的)?)",
+        "(?:做个)?好梦",
+        "就这么(?:办|定|着)(?:吧|了)?",
+        "不说(?:了|啦)",
+        "哇(?:塞|哦|噢)?",
+        "天(?:哪|呐|啊)",
+        "真(?:棒|好|不错|厉害|行)",
+        "好久不见",
+        "久等了",
+        "加油",
+        "没啥",
+        "没什么(?:事)?",
+        "客气(?:了|啦)?",
+        "改天(?:再)?(?:聊|说)",
+        "回聊",
+        "先这样(?:了|啦)",
+        "一定(?:一定)?",
+        "(?:可不)?是(?:嘛|呗)",
+        "懂(?:的|啦)?",
+        "学到了",
+        "老板|领导|亲爱的|宝贝|朋友们?|同学们?|伙计|哥们儿?|姐妹们?",
+        "[小老阿]\\p{Han}",
+        "[王李张刘陈杨黄赵吴周徐孙马朱胡郭何林高罗郑梁谢宋唐许韩冯邓曹彭曾肖田董潘袁蔡蒋余于杜叶程苏魏吕丁任沈姚]\\p{Han}{0,2}(?:老师|经理|医生|主任|先生|女士|师傅|教练|教授|同学|律师|总监)",
+        "[王李张刘陈杨黄赵吴周徐孙马朱胡郭何林高罗郑梁谢宋唐许韩冯邓曹彭曾肖田董潘袁蔡蒋余于杜叶程苏魏吕丁任沈姚](?:总|哥|姐|工|老|叔|姨|董|导|妈|爸)",
         "嗯+(?:呢|哪|啊)?",
         "恩+",
         "哦+",
@@ -141,10 +219,10 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "行(?:吧|啊|的|呀|了)?",
         "可以(?:的|啊|吧)?",
         "没问题",
-        "谢谢(?:你|您|啦|了|大家)?",
-        "多谢(?:了|啦)?",
-        "感谢(?:你|您)?",
-        "辛苦(?:了|啦)?",
+        "(?:太|非常|十分|真的?)?(?:谢谢|感谢)(?:你|您|啦|了|大家|各位)*(?:的)?(?:帮助|帮忙|解释|说明|提醒|建议|耐心)?",
+        "多谢(?:了|啦|你|您)*",
+        "谢(?:啦|了|过)",
+        "(?:真|太)?辛苦(?:了|啦|你|您|大家)*",
         "你好(?:啊|呀)?",
         "您好",
         "哈[喽啰罗]",
@@ -185,7 +263,7 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "赞",
         "棒(?:极了)?",
         "不错(?:啊|哦)?",
-        "太(?:好|棒|赞)(?:了|啦)?",
+        "太(?:好|棒|赞|厉害|牛|强|酷|贴心|感人|可爱)(?:了|啦)?(?:吧)?",
         "完美",
         "继续",
         "请继续",
@@ -220,13 +298,16 @@ pub(crate) fn noise(cleaned: &Cleaned) -> bool {
         return true;
     }
     // An order to remember that does not say what is no statement either.
-    FILLER.is_match(&cleaned.text) || ONLY_CUE.is_match(&cleaned.text) || CALLED_BY_NAME.is_match(&cleaned.text)
+    let called = |found: regex::Captures<'_>| FILLER.is_match(&found["rest"]) && !found["rest"].trim().is_empty();
+    FILLER.is_match(&cleaned.text)
+        || ONLY_CUE.is_match(&cleaned.text)
+        || CALLED_BY_NAME.captures(&cleaned.text).is_some_and(called)
 }
 
-/// A greeting or exclamation with a name behind it: "Hey Melanie!", "Thanks, Bob".
+/// A courtesy with the name of whom it is said to behind it: "Hey Melanie!", "Thank you so much, Dr. Lee!"
 static CALLED_BY_NAME: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"^[^\p{L}\p{N}]*(?i:hey|hi|hello|wow|thanks|thank you|bye|goodbye|good (?:morning|evening|night)|congrats|aww?|yeah|sure)[,! ]+\p{Lu}[\p{L}'-]*[^\p{L}\p{N}]*$",
+        r"^(?P<rest>.*?[^\p{L}\p{N}])(?:(?:Mr|Mrs|Ms|Miss|Dr|Prof|Professor|Sir|Madam|Uncle|Aunt)\.? ?)?\p{Lu}[\p{L}'-]*[^\p{L}\p{N}]*$",
     )
 });
 
@@ -240,14 +321,74 @@ static ONLY_CUE: LazyLock<Regex> = LazyLock::new(|| {
 /// Whether every sentence of a text asks (rule G5): such a text states nothing.
 pub(crate) fn question(text: &str) -> bool {
     let sentences = crate::sentence::sentences(text);
-    !sentences.is_empty() && sentences.iter().all(|sentence| crate::turns::is_question(&Cleaned::new(sentence).text))
+    let asking = |sentence: &&str| {
+        let cleaned = Cleaned::new(sentence);
+        crate::turns::is_question(&cleaned.text) || asks(&cleaned)
+    };
+    // "How many kids do I have? Two?": an answer that is itself put as a question states nothing either.
+    !sentences.is_empty() && sentences.iter().all(|sentence| asking(&sentence))
+}
+
+/// Questions without a question mark, by their form: an inverted verb, a question word where the answer would stand.
+static ASKS: LazyLock<Regex> = LazyLock::new(|| {
+    let subject = "(?:i|you|we|they|he|she|it|there|my|your|our|the|this|that|these|those|anyone|anybody|someone|everyone)";
+    let inverted = format!(
+        "(?:(?:is|are|am|was|were|does|did|can|could|should|would|will|shall|isn't|aren't|don't|doesn't|didn't|can't|couldn't|won't|wouldn't|hasn't|haven't) {subject}|do (?:i|we|they|you|my|the)|(?:have|has|had) (?:i|you|we|they|he|she|it))"
+    );
+    let wh = "(?:what|where|when|why|how|who|whom|whose|which)";
+    regex(&format!(
+        r"(?i)^[^\p{{L}}\p{{N}}]*(?:(?:ok|okay|hey|hi|hello|well|um|please), ?|(?:and|so|but),? )*(?:{inverted}(?-u:\b)|(?:what|where|who|how|why|when|which)(?:'s|'re)(?-u:\b)|{wh}(?: (?:exactly|else|the hell))? (?:is|are|was|were) (?:i|my|your|our|the|this|that|his|her|their|it|there|it called|going|wrong|next|left)(?-u:\b)|{wh}(?: [\w-]+){{0,3}} (?:do|does|did|can|could|should|would|will|have|has|am|shall) (?:i|you|we|they|he|she|it|my|the|our|your)(?-u:\b)|(?:tell|remind) me (?:again )?(?:what|where|who|when|which|how (?:many|much|old|long|often))(?-u:\b)|do you (?:know|remember|recall)(?-u:\b)|any (?:idea|chance|news)(?-u:\b))"
+    ))
+});
+/// The same in Chinese: a question word at the end or asked for, or the A-not-A form.
+static ASKS_HAN: LazyLock<Regex> = LazyLock::new(|| {
+    let word = "什么|哪里|哪儿|哪家|哪个|哪位|哪天|哪一\\p{Han}|谁|多少|几点|几号|几个|多久|多大|多远|怎么样|怎么办|怎么走|为什么|啥|何时";
+    let tail = "(?:来着|呢|啊|呀|了|的|呐)*";
+    regex(&format!(
+        r"(?:(?:{word}|哪){tail}[^\p{{L}}\p{{N}}]*$)|(?:(?:还剩|剩下?|还有|一共有?|总共有?|要交|该交)(?:几|多少)\p{{Han}}{{1,6}}[^\p{{L}}\p{{N}}]*$)|(?:放|搁|停|住|藏|跑|去)哪(?:儿|里)?了|(?:^[^\p{{L}}\p{{N}}]*(?:谁是|谁能|几点|为什么|怎么(?:才|样才|办)|什么时候|哪(?:个|家|里|位|天)))|(?:我|你|您|我们|你们)(?:的)?\p{{Han}}{{0,10}}(?:什么时候|几点|为什么|在哪)\p{{Han}}{{1,8}}[^\p{{L}}\p{{N}}]*$|(?:是不是|有没有|要不要|能不能|会不会|可不可以|该不该|对不对|行不行|想不想|用不用|好不好|记不记得|知不知道)"
+    ))
+});
+/// Question words that ask nothing: "我什么都吃", "不管是谁", "没什么忌口".
+static NO_ASKS: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["do (?:you mind|me a favou?r)", "will (?:is|was|has)"],
+        &[
+            "(?:不管|无论|不论|管他|任凭)[^,，。]{0,12}",
+            r"(?:什么|谁|哪里|哪儿|哪个|怎么|啥|多少)(?:人|东西|地方|时候|口味|样)?(?:都|也)",
+            "(?:没|没有|不)(?:什么|啥|多少|怎么)",
+            "(?:不|没)(?:太|大)?(?:知道|清楚|确定|记得|在乎|在意|关心|想好)[^,，。]*",
+            "多少(?:会|有|能|懂|知道)",
+            "看(?:看)?(?:是不是|有没有|能不能)",
+            "(?:取决于|要看|记录|检查|确认|提醒我|告诉你|关心)[^,，。]*",
+            "《[^》]*》",
+            "叫什么什么",
+            "几个(?:月|人|小时|朋友)",
+        ],
+    )
+});
+
+/// Whether one sentence asks without saying so by a mark.
+pub(crate) fn asks(cleaned: &Cleaned) -> bool {
+    let text = without(&cleaned.text, &NO_ASKS);
+    ASKS.is_match(&text) || ASKS_HAN.is_match(&text)
 }
 
 // --- G6 passing ------------------------------------------------------------------------------------------------------
 
 static NO_PASSING: LazyLock<Regex> = LazyLock::new(|| {
     compile(
-        &["this time (?:zone|of)", "for now on", "from now", "temporary (?:file|table|directory|folder|staff)", "first time"],
+        &[
+            "this time (?:zone|of)",
+            "for now on",
+            "from now",
+            "temporary (?:file|table|directory|folder|staff)",
+            "first time",
+            "(?:bye|all|goodbye) for now",
+            "(?:happy|glad|excited|thrilled|pleased) (?:to|with|for|about|that|when)",
+            "(?:sick|tired|bored|hungry|thirsty|starving|mad) (?:of|for|with|about)",
+            "(?:i'm|i am|we're|we are) (?:down|up) (?:to|with|by|from|for)",
+            "(?:living|working|employed|based|renting|learning|studying|training)[^.,;!?]{0,30} (?:right now|at the moment)",
+        ],
         &[
             "先生",
             "首先",
@@ -267,7 +408,7 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "for now",
             "for the (?:moment|time being|present)",
             "at the moment",
-            "for (?:this|the current) (?:try|run|time|session|attempt|test|experiment|demo|task|one|call|request|once|conversation|chat)",
+            "for (?:this|the current) (?:try|run|time|session|attempt|test|experiment|demo|task|one|call|request|once|conversation|chat|trip|flight|stay|order|meal|booking|journey|ride|visit|occasion|sprint|meeting|build|release)",
             "just (?:this once|for today|for this|once|today|this time)",
             "this (?:one )?time",
             "only (?:this|for) (?:once|today|this time)",
@@ -276,7 +417,17 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "in this (?:run|session|test|attempt|try|conversation)",
             "let's (?:first )?try",
             "try (?:it |this |that |\\S+ )?(?:first|out first)",
-            "(?:let me|i'll|we'll) try",
+            "(?:let me|let us|let's|i'll|we'll)(?: just| quickly)? (?:try|test|see if|experiment)",
+            "(?:i'm|i am|it's|it is|we're|we are) [^.,;!?]{1,40} (?:right now|at this moment|as we speak)",
+            "(?:i'm|i am|we're|we are) (?:currently|still|just) (?:in|on|at|off|out|away|stuck|waiting|driving|walking|boarding|cooking|eating|busy)",
+            "(?:today|tonight)(?:,| only,?)? (?:i'm|i am|we're|we are) (?:working from|at|in|on|off|out|away|stuck|staying)",
+            "today i(?:'d| would| really| just)* (?:want|feel like|like|fancy|need|crave)",
+            "i(?:'m| am) not in the mood",
+            "(?:i'm|i am|we're|we are) (?:waiting|queuing|queueing|on hold|boarding|heading|driving|walking|running late|on my way|on our way|about to|in line|in traffic)",
+            "i (?:don't|do not|really don't) feel like [^.,;!?]{0,30}(?:today|tonight|now)",
+            "i can(?:'t|not) (?:sleep|focus|concentrate|think straight)(?: tonight| today| right now| again| at all)?[.!]*$",
+            "my (?:\\w+ )?(?:back|head|neck|knee|tooth|teeth|throat|stomach|tummy|eyes?|feet|foot|leg|arm|shoulder|hand)s? (?:hurts?|aches?|is sore|is killing me|are killing me|is aching)(?: so much| a lot| badly| again)?(?: today| tonight| right now| now| this morning)?[.!]*$",
+            "(?:my|the) (?:meeting|call|train|flight|bus) (?:starts|leaves|is) (?:in \\d+ minutes|any minute|running late)",
             "as a (?:test|trial|one-off|temporary measure)",
             "one-off",
             "until (?:tomorrow|tonight|later today|the end of (?:the )?(?:day|meeting|call|session))",
@@ -286,7 +437,18 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
         ],
         &[
             "先.{0,16}?试(?:试|一下|下|着|一试)?",
-            "先(?:用着|这样|凑合|将就|按|用|设|改)(?:.{0,12}?)(?:吧|着|一下|看看)",
+            "先(?:把)?[^,，。]{0,10}?(?:用着|这样|凑合|将就|按|用|设|改|调|换|放)(?:.{0,12}?)(?:吧|着|一下|看看|再说)",
+            "眼下|这会儿|此时此刻",
+            "只这(?:一)?(?:次|回)",
+            "(?:今天|今晚|今儿|今早|这顿|今天中午|今天晚上)(?:就|突然|忽然|特别|有点|很|好)?(?:想|馋)(?:要|吃|喝|坐)?",
+            "今天(?:真|实在|就|一点(?:也|都)?)?(?:不想|懒得|没心情|没精神|不在状态)",
+            "(?:正在?|在)(?:下(?:着)?(?:大|小|暴|倾盆)?(?:雨|雪)|刮(?:大)?风|打雷)",
+            "(?:我|我们)(?:现在)?正在?(?:开会|路上|吃饭|排队|加班|等(?:车|人|电话)|忙|堵车|洗澡|开车|赶路|回家)",
+            "(?:现在|这会儿|此刻|眼下)(?:还|正)?(?:在|堵在|困在)[^,，。]{1,8}(?:上|里|路上|开会|排队|等车)(?:呢|了|[,，。!！]|$)",
+            "(?:我|我们)(?:现在|正)?(?:正)?在等(?:公交|车|人|电话|外卖|快递|电梯|他|她|朋友|同事|红灯|叫号|开门)",
+            "(?:现在|这会儿|此刻|刚)(?:还|正)?(?:在|到)(?:机场|车站|医院|路上|地铁|公司|家|外面|酒店|高铁|飞机|火车|餐厅|超市|学校|办公室)(?:里|上|了|呢)?(?:[,，。!！]|$)",
+            "(?:我|我们)?(?:快|马上|要)迟到了",
+            "(?:先)?临时(?:借|用|换|改|住|放|凑)",
             "暂时",
             "临时",
             "暂且",
@@ -295,6 +457,7 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "目前先",
             "这(?:一)?次",
             "这(?:一)?回",
+            "这(?:一)?趟",
             "本次",
             "此次",
             "就今天",
@@ -302,7 +465,6 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "今天先",
             "今晚先",
             "这轮",
-            "这趟",
             "当前(?:会话|任务|测试)",
             "试一下看看",
             "凑合",
@@ -313,8 +475,8 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// How someone feels, or how busy a day is: with a sign that it is now.
 static MOOD: LazyLock<Regex> = LazyLock::new(|| {
-    let state = "busy|tired|exhausted|sleepy|hungry|thirsty|starving|stressed(?: out)?|bored|sad|happy|angry|upset|excited|annoyed|frustrated|sick|unwell|cold|hot|lonely|nervous|anxious|hectic|crazy|swamped|overwhelmed|in a (?:good|bad|great|terrible) mood|in a (?:hurry|rush)|worn out|burnt out|down|exhausting|wiped out";
-    let extent = "so|too|very|really|super|pretty|quite|a bit|a little|totally|absolutely|extremely|feeling|just|already|kind of";
+    let state = "busy|tired|exhausted|sleepy|hungry|thirsty|starving|stressed(?: out)?|bored|sad|happy|angry|upset|excited|annoyed|frustrated|sick|unwell|cold|hot|lonely|nervous|anxious|hectic|crazy|swamped|overwhelmed|in a (?:good|bad|great|terrible) mood|in a (?:hurry|rush)|worn out|burnt out|down|exhausting|wiped out|impatient|restless|grumpy|cranky|moody|irritable|dizzy|nauseous|queasy|jet-?lagged|hungover|drowsy|sore|feverish|furious|thrilled|ecstatic|devastated|disappointed|confused|distracted|homesick|under the weather";
+    let extent = "so|too|very|really|super|pretty|quite|a bit|a little|totally|absolutely|extremely|feeling|getting|just|already|kind of|rather|still|incredibly";
     let en = [
         format!("(?:i'm|i am|i feel|i'm feeling|i am feeling|feeling|we're|we are) (?:(?:{extent}) )*(?:{state})"),
         format!(
@@ -329,9 +491,10 @@ static MOOD: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &en,
         &[
-            "(?:今天|今晚|现在|这(?:两|几)天|这(?:个)?(?:周|星期|月)|最近|刚才|此刻)[^,。，;；]{0,6}?(?:好|很|太|真|有点|特别|超|非常|都)?(?:累|困|忙|饿|渴|烦|开心|高兴|难过|郁闷|生气|无聊|焦虑|紧张|冷|热|疼|痛|倒霉|堵|emo|疲惫|崩溃|兴奋|激动|心累)",
+            "(?:今天|今晚|现在|这(?:两|几)天|这(?:个)?(?:周|星期|月)|最近|刚才|此刻)[^,。，;；]{0,6}?(?:好|很|太|真|有点|特别|超|非常|都|挺|蛮)?(?:累|困|忙|饿|渴|烦|赶|急|慌|懵|丧|晕|开心|高兴|难过|难受|不舒服|郁闷|生气|无聊|焦虑|紧张|冷|热|疼|痛|酸|倒霉|堵|emo|疲惫|崩溃|兴奋|激动|心累|感冒|发烧|拉肚子|失眠|没睡好|没耐心|恶心|想吐|反胃|烦躁|暴躁|沮丧|失落|懒|瘫|没劲|没精神|没胃口|委屈|尴尬|不爽)",
             "(?:好|太|真|超|有点|快)(?:累|困|饿|渴|烦|无聊|郁闷|难过|开心|生气|忙|冷|热|崩溃)(?:死|坏|爆)?(?:了|啊|呀|哦|$)",
-            "(?:累|困|饿|烦|忙|气|热|冷|笑|渴)死(?:了|我了)",
+            "(?:累|困|饿|烦|忙|气|热|冷|笑|渴|急|疼|痛)(?:死|疯|坏|惨|爆|瘫|趴|炸|哭|懵|晕)(?:了|我了)",
+            "(?:头|腰|背|牙|胃|肚子|嗓子|脖子|腿|眼睛|肩膀)(?:好|很|有点|特别|超|真|太)(?:疼|痛|酸|难受)(?:[啊呀了,，。!！]|$)",
             "心情(?:很|不|好|真|有点|不太)?(?:好|错|差|糟|低落|复杂|烦躁)",
             "今天天气",
             "肚子饿",
@@ -380,6 +543,9 @@ static NO_DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "above (?:all|\\d+)",
             "used? it for",
             "as it is",
+            "^(?:(?:and|but|so|well|again|ok|yes|no),? )*(?:as|like) (?:i|we|you) (?:just |already )?(?:said|mentioned|told you|discussed|wrote)(?: (?:before|earlier|already|above|last time))?(?:,|:| -) ?(?:i|i'm|i've|my|we|our|no|never|please|always)",
+            "(?:two|three|four|five|six|several|a few|some|both|many|\\d+) [^.!?]{1,60}the (?:\\w+) ones?",
+            "it (?:must|should) be (?:said|noted)",
             "it is (?:important|best|better|good|ok|fine|necessary) (?:to|that|for)",
             "from here to",
             "the (?:first|second|third|last|other|former|latter) (?:option|version|draft|choice|suggestion|variant|proposal) (?:of|for|in|on)",
@@ -391,6 +557,7 @@ static NO_DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "上面的?领导",
             "在这里(?:工作|住|生活|上班)",
             "这样(?:一来|才)",
+            "^(?:就像|正如|像|跟)?(?:我|咱们?)(?:刚才|刚刚|之前|上次|前面|以前)?(?:跟你|和你|也|都|就|已经)*(?:说|提|讲)(?:过|到)?的?(?:那样|一样)?[,，:：]",
         ],
     )
 });
@@ -403,9 +570,15 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "(?:this|that|the) (?:draft|version|option|answer|reply|table|paragraph|wording|approach|idea|sentence|picture|image|chart|suggestion|solution|screenshot|layout|colou?r|title|list)(?: (?:here|above|below|more|better|is (?:good|better|fine|wrong|great|nice|too long|too short|perfect)))",
             "the (?:above|below|aforementioned)",
             "(?:as|like|see|shown|mentioned|described|written) (?:above|below|before|earlier)",
-            "same as (?:above|before|last time|earlier|always|usual)",
+            "same (?:one )?as (?:above|before|last (?:time|week|month|year)|earlier|always|usual|yesterday|the other day)",
+            "(?:go|stick|work|continue|start|proceed|stay|roll|run|leave it) with (?:it|that|this|those|these|them)(?: one| ones| then| for me| please)*[.!]*$",
+            "(?:swap|flip|rotate|resize|rename|reorder|merge|split|align|mirror|group|sort|turn|bring|leave|save|open|close|print|show|hide|read|check|test) (?:it|this|that|these|those|them)(?: (?:around|over|up|down|too|again|now|please|instead|back|out|away|here|there|for me|as well|off|on))*[.!?,]*$",
+            "(?:have|take|want|prefer|use|get|choose|pick|see) the other(?: one)?[.!]*$",
+            "(?:can't|cannot|can not|couldn't) (?:stand|bear|take|use|read|see) (?:this|that|it|these|those)(?: one| ones)?[.!]*$",
             "(?:the )?same (?:again|thing)",
             "as (?:i|you|we) (?:said|mentioned|discussed|told you)(?: (?:before|earlier|above))?",
+            "(?:like|as) (?:the )?last time",
+            "^(?:and )?(?:this|that|these|those|it|they) (?:should|must|needs? to|has to|have to|could|can|ought to) (?:be|have|go|stay|get|look|say|come)",
             "(?:what|which|that) you (?:just )?(?:said|wrote|suggested|showed|sent|proposed|gave me|mentioned)",
             "you just (?:said|wrote|suggested|showed|sent|proposed|gave)",
             "do (?:it|that|so|this)(?: again| too| now)?",
@@ -430,6 +603,13 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "你(?:刚才|刚刚|上面|上次|之前)(?:说|写|给|推荐|建议|发|提)",
             "我(?:刚才|刚刚|上面|前面)(?:说|提|发|写)",
             "同(?:上|前)",
+            "(?:那|这)(?:两|几|仨|俩|三|四)(?:个|款|条|张|份|件|种|本|家)?(?:[,，。.!！]|$|吧|就|更)",
+            "^(?:那)?(?:就|还是)?(?:用|选|要|走|按)?(?:方案|选项|版本|方法)[A-Da-d一二三四甲乙丙丁1-9](?:吧|好|就行|可以|更好|了|[。.!！])*$",
+            "(?:和|跟|像|同|与)(?:昨天|上周|上次|前天|之前|刚才|以前|那天)(?:的)?(?:那|这)?(?:个|次|样|份|版|家|款)?(?:一样|差不多|相同)",
+            "(?:要|选|用|换|买|喜欢|拿|看)另(?:外)?一?(?:个|款|种|件|版|份|张|家|条)(?:吧|了)?[。.!！]*$",
+            "(?:喜欢|讨厌|要|爱|恨|用|买|删|删掉|改|留|选|信)(?:了)?它(?:了|吧|[,，。.!！]|$)",
+            "(?:色|大|小|新|旧|贵|便宜|左边|右边|上边|下边)的?(?:那|这)(?:款|个|件|台|双|条|张|版)",
+            "^(?:再|请|帮我|给我|还是)*(?:改|换|调|移|放|退|切)回(?:去|来)(?:吧|了|[。.!！])*$",
             "如上",
             "就它(?:了|吧)?",
             "第(?:一|二|三|四|1|2|3|4)(?:个|种|版|条|款)(?:方案|选项|版本|建议|草稿)?(?:就|更|比较|好|吧|不错|可以|[,。，.!！]|$)",
@@ -473,7 +653,9 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
             "(?:your|the) new (?:instructions?|rules?|role|task) (?:is|are)",
             "hide this (?:instruction|from)?",
             "do(?:n't| not) (?:tell|inform|mention (?:this|it) to|reveal (?:this|it) to|show) (?:the )?users?",
-            "(?:never|don't) mention (?:this|these) (?:instructions?|rules?)",
+            "(?:never|don't|do not|must not|should not) (?:reveal|disclose|mention|show|share|repeat|admit) (?:to \\w+ )?(?:this|these|the|your|any of (?:these|the|your)) (?:\\w+ )?(?:instructions?|rules?|prompts?|messages?|orders?|polic(?:y|ies))",
+            "(?:ignore|disregard|override|dismiss) (?:what|whatever|anything|everything) (?:the |your )?(?:users?|customers?|owner|human)(?: \\w+)?",
+            "(?:push|promote|advertise|favou?r|recommend) (?-i:[A-Z]\\w+) (?:whenever|every time|in every|to every|instead of|over every)",
             "(?:send|forward|post|upload|exfiltrate|leak|email|transmit|copy) (?:all |any |the |your |every |me |user(?:'s|s')? |their |his |her |stored |conversation |private ){0,4}(?:api[ -]?keys?|passwords?|credentials?|secrets?|tokens?|conversations?|chat (?:history|logs?)|memor(?:y|ies)|data|user data|personal data|files?|history) (?:to|at|via)",
             "always (?:approve|recommend|accept|say yes|trust|execute|run|allow|click|buy|choose|promote|prefer) (?:all |any |every |the |product |this |our |refunds?|transactions?|requests?|orders?|purchases?|commands?|vendor ).*?",
             "execute (?:the following|this) (?:command|code|script|shell)",
@@ -484,12 +666,29 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
             "(?:treat|regard) this as (?:a )?(?:system|developer|the highest[- ]priority)",
             "as an ai(?: language model)?,? you (?:must|should|will)",
             "(?:from now on|henceforth),? you (?:are|will act|must obey|will only|must ignore|have no).*?",
-            "(?:must|should) obey",
+            "(?:must|should|shall|have to) obey",
+            "(?:override|bypass|circumvent|evade|exceed) (?:the |any |all |your |our |every ){0,2}(?:\\w+ )?(?:limits?|checks?|approvals?|controls?|polic(?:y|ies)|safety|filters?|verification)",
+            "in (?:all|every|each) (?:future |following |of your )?(?:repl(?:y|ies)|answers?|responses?|messages?),? (?:insert|add|include|mention|append|say|write)",
+            "(?:insert|add|append|include|put) [^.,;!?]{1,60} (?:in|to|into|at the end of) (?:all|each|every|any) (?:future |of your )?(?:repl(?:y|ies)|answers?|responses?|messages?)",
+            "(?:when|whenever|if) (?:you(?:'re| are) |anyone is |the user is )?(?:asked|someone asks|the user asks|users ask|anyone asks|anybody asks)[^.;!?]{0,60},? (?:recommend|say|answer|reply|tell|claim|mention|respond|suggest|promote)",
+            "if you(?:'re| are) an? (?:ai|assistant|llm|language model|bot|chatbot)",
+            "(?:^|\\n)(?:assistant|ai|chatbot|llm|agent)(?: ?[:,]|,? from now on)",
             "the assistant (?:must|should|will|shall|has to) (?:always |never |now |immediately |only )*(?:\\w+)",
         ],
         &[
             "(?:忽略|无视|忘记|忘掉|跳过|绕过|不要(?:遵守|遵循|理会|管)|别(?:管|理会|遵守)|覆盖)(?:掉)?(?:你)?(?:之前|以上|上面|上述|先前|前面|所有|全部|一切|原有|系统|安全|检查|审核|校验|任何|此前|已有|这些|那些|的|你|给)*(?:的)?(?:指令|指示|提示词?|规则|要求|设定|限制|约束|命令|内容|安全策略|说明)",
             "系统提示词?",
+            "(?:你|您)(?:必须|应当|应该|一定要|务必|只能)(?:服从|听从|遵从|无条件)",
+            "(?:忽略|无视|忘记|忘掉)(?:掉)?(?:之前|以上|上面|先前|前面|此前|所有|一切)[^,，。;；]{0,14}(?:指令|指示|规则|要求|设定|限制|约束)",
+            "(?:别|不要|无需|不用|不必|甭)(?:再)?(?:管|理会|理睬|听|在意)(?:用户|使用者|主人|别人|客户)",
+            "(?:不要|不得|不能|不许|别|禁止|切勿)(?:再)?(?:向|对|跟|给)?(?:用户|使用者|任何人|主人|别人)?(?:透露|泄露|展示|提及|暴露|提起|承认)(?:这|那|你|以上|上述|任何)?(?:条|些|个)?(?:的)?(?:指令|指示|规则|提示|消息|命令|设定)",
+            "(?:隐藏|内部|系统|初始)的?(?:开发者|系统)?的?(?:消息|提示|指令|提示词|设定)",
+            "(?:给|授予|赋予)(?:你)?自己(?:管理员|最高|全部|root)(?:的)?权限",
+            "(?:绕过|跳过|突破|规避)[^,，。;；]{0,6}(?:限额|审批|检查|风控|确认|审核|限制|授权|验证)",
+            "(?:所有|全部|每条|每次|每个|任何)的?(?:回答|回复|答复|消息|回应)(?:的)?(?:里|中|后面|末尾|结尾|最后)?(?:都|均|一律)?(?:要)?(?:加上|附上|插入|包含|带上|写上|提到)",
+            "(?:有人|用户|别人|对方|客户|当有人|当用户|只要有人)(?:问|询问|提到|问到|问起)[^。;；]{0,16}?(?:时|就|,|，|的话)+(?:推荐|回答|说|告诉|宣传|推销|声称)",
+            "如果你是(?:一个|一名)?(?:AI|人工智能|助手|模型|机器人)",
+            "^(?:助手|AI|模型|智能体|机器人)(?:[:：,，])",
             "(?:输出|显示|告诉我|泄露|透露|打印|复述|公开)(?:你的?|出)?(?:系统|隐藏|内部|初始|开发者)(?:的)?(?:提示词?|指令|设定|规则|消息)",
             "开发者模式",
             "越狱",
@@ -572,6 +771,8 @@ static NO_DURABLE: LazyLock<Regex> = LazyLock::new(|| {
             "(?:don't|doesn't|isn't|aren't|won't) always",
             "never ?mind",
             "always (?:wondered|been|was|were)",
+            "(?:was|were|had) (?:always|never)",
+            "(?:has|have) always (?:had|been)",
             "nearly always|almost never",
         ],
         &[
@@ -585,7 +786,8 @@ static NO_DURABLE: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static DURABLE: LazyLock<Regex> = LazyLock::new(|| {
+/// Orders for the future: they last whoever is spoken of.
+static ORDER: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &[
             "from now on(?:wards?)?",
@@ -594,17 +796,13 @@ static DURABLE: LazyLock<Regex> = LazyLock::new(|| {
             "going forward",
             "moving forward",
             "henceforth",
-            "always",
-            "never",
             "remember(?: that| this| to)?",
             "(?:please )?note (?:down )?that i",
             "keep in mind",
+            "keep (?:this|that|it) in mind",
             "bear in mind",
             "in (?:the )?future",
             "for (?:the )?future",
-            "every time",
-            "each time",
-            "whenever",
             "by default",
             "(?:my|our|as (?:the|my|a)) default",
             "the default (?:is|should|must|language|currency|cost|seat|payment)",
@@ -612,9 +810,7 @@ static DURABLE: LazyLock<Regex> = LazyLock::new(|| {
             "permanently",
             "as a rule",
             "for good",
-            "forever",
             "long[- ]term",
-            "in general",
             "without exception",
             "don't forget",
             "do not forget",
@@ -622,6 +818,7 @@ static DURABLE: LazyLock<Regex> = LazyLock::new(|| {
             "save (?:this|that|it)(?: for| to| as)?",
             "all (?:my|our) future",
             "until further notice",
+            "(?:i|we|i'm|i am|we're|my|our)[^.,;!?]{0,24} (?:no longer|not any ?more)",
             "no longer",
             "not any ?more",
         ],
@@ -639,20 +836,9 @@ static DURABLE: LazyLock<Regex> = LazyLock::new(|| {
             "记一下",
             "从现在(?:起|开始)",
             "从(?:今天|今|这次|本周|下周|明天|这个月|今年|即日)(?:往后|起|开始)",
-            "一直(?:都)?",
-            "总是",
-            "永远",
-            "每次",
-            "每回",
-            "每当",
             "默认",
             "长期",
-            "始终",
             "一律",
-            "一贯",
-            "一向",
-            "从来",
-            "从不",
             "凡是",
             "统一(?:用|走|按)",
             "永久",
@@ -662,14 +848,96 @@ static DURABLE: LazyLock<Regex> = LazyLock::new(|| {
             "固定(?:用|走|是|在)",
             "不再",
             "再也不",
+        ],
+    )
+});
+/// Words of habit: they say that something lasts of whom they are said of.
+static CUSTOM: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["always", "never", "every time", "each time", "whenever", "forever", "in general"],
+        &[
+            "一直(?:都)?",
+            "总是",
+            "老是",
+            "永远",
+            "每次",
+            "每回",
+            "每当",
+            "始终",
+            "一贯",
+            "一向",
+            "从来",
+            "从不",
             "都(?:用|走|按|给我|帮我|叫我)",
         ],
     )
 });
+/// The user as the one spoken of, before a word of habit.
+static FIRST_PERSON: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["i", "i'm", "i've", "i'd", "i'll", "we", "we're", "we've", "(?:the )?user", "me", "myself"],
+        &["我", "咱", "本人", "用户"],
+    )
+});
+/// Somebody else as the one spoken of.
+static THIRD_PERSON: LazyLock<Regex> = LazyLock::new(|| {
+    let people = "boss|manager|colleagues?|coworkers?|co-workers?|wife|husband|partner|friends?|doctors?|dentist|teachers?|mother|mom|mum|mama|father|dad|papa|parents|brothers?|sisters?|sons?|daughters?|kids?|child|children|baby|uncle|aunt|cousins?|grandma|grandpa|grandmother|grandfather|granny|nephew|niece|lawyer|clients?|customers?|suppliers?|vendors?|landlord|landlady|neighbou?rs?|roommate|flatmate|girlfriend|boyfriend|fiancée?|ex|professor|coach|nurse|therapist|mother-in-law|father-in-law|in-laws|guy|man|woman|people|folks|team ?mates?|intern|assistant|waiter|driver";
+    let en = [
+        "(?:he|she|they|you|it|his|her|their|your|its|someone|somebody|everyone|everybody|nobody|people|who)".to_owned(),
+        format!("(?:(?:my|our|the|a|an|this|that|one of (?:my|our|the)) )?(?:[\\w-]+ ){{0,2}}(?:{people})(?:'s)?"),
+        "(?-i:[A-Z][a-z]+)(?:'s)? (?:\\w+ )?".to_owned(),
+    ];
+    let en: Vec<&str> = en.iter().map(String::as_str).collect();
+    compile(
+        &en,
+        &[
+            "他|她|它|你|您|大家|别人|有人|人家|对方|人们",
+            "(?:爸|妈|爷|奶|姥|外公|外婆|公公|婆婆|岳父|岳母|哥|姐|弟|妹|儿子|女儿|孩子|娃|老婆|老公|妻子|丈夫|媳妇|对象|男朋友|女朋友|叔|姨|舅|姑|侄|外甥|同事|同学|朋友|室友|邻居|房东|老板|领导|上司|经理|客户|供应商|老师|医生|护士|律师|教练|司机|保安|快递员|服务员|实习生|助理|秘书|甲方|乙方)",
+            "[小老阿][王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗黄\\p{Han}](?:$|的|他|她)",
+        ],
+    )
+});
+/// What goes wrong: a complaint about a thing is no rule for the future, however often it happens.
+static COMPLAINT: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "(?:complain|moan|nag|crash|jam|fail|break|freez|froze|hang|lag|forget|forgot|los|leak|stall|disconnect|overheat|glitch|annoy|bother|ruin|mess)\\w*",
+            "(?:is|are|was|were|being) (?:\\w+ )?(?:late|delayed|broken|slow|down|rude|noisy|loud|wrong|sick|ill|tired|angry|dirty|full|overbooked|cancelled|canceled|buggy|flaky)",
+            "(?:shows?|gets?|goes) (?:up )?(?:late|wrong|stuck|an error|lost)",
+            "times? out",
+            "out of (?:order|stock|service)",
+        ],
+        &[
+            "卡(?:住|死|顿|在|纸|壳)?(?:了|的|$|第)",
+            "闪退|崩溃|死机|报错|出错|失败|掉线|断线|断电|漏水|漏|堵|坏|超时|延误|晚点|迟到|拖延|忘|丢|弄错|搞错|弄丢|抱怨|喊|吵|闹|唠叨|发脾气|骂|催",
+            "疼|痛|咳|发烧|失眠|难受|不舒服|累|生病|头晕|犯困|过敏发作",
+            "太?(?:慢|吵|挤|脏|臭|贵)(?:了|$)",
+            "不(?:关|更新|接|回|听|灵|准|稳定|好用|管用)",
+        ],
+    )
+});
+/// Ends a clause for the search of its subject.
+static SUBJECT_END: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?i)[,，;；。.!！?？、:：\n]|(?-u:\b)(?:but|because|so|and then|although|though|while)(?-u:\b)|但是?|因为|所以|而且")
+});
 
-/// Whether a text says that it holds from now on (rule G11).
+/// Whether a text says that it holds from now on (rule G11): an order for the future, or a habit of the user. The habits of
+/// others and what keeps going wrong last too, but nobody asked to remember them.
 pub(crate) fn durable(cleaned: &Cleaned) -> bool {
-    DURABLE.is_match(&without(&cleaned.text, &NO_DURABLE))
+    let text = without(&cleaned.text, &NO_DURABLE);
+    if ORDER.is_match(&text) {
+        return true;
+    }
+    CUSTOM.find_iter(&text).any(|cue| {
+        let from = SUBJECT_END.find_iter(&text[..cue.start()]).last().map_or(0, |end| end.end());
+        let to = SUBJECT_END.find(&text[cue.end()..]).map_or(text.len(), |end| cue.end() + end.start());
+        let (own_subject, clause) = (text[from..cue.start()].trim(), &text[from..to]);
+        // A clause without a subject of its own goes on about that of the clauses before it.
+        let subject = if own_subject.chars().any(char::is_alphabetic) { own_subject } else { &text[..cue.start()] };
+        let others = THIRD_PERSON.is_match(subject);
+        let own = FIRST_PERSON.is_match(subject) && !others;
+        own || !others && !COMPLAINT.is_match(clause)
+    })
 }
 
 // --- G9 strong wording -----------------------------------------------------------------------------------------------
@@ -770,15 +1038,20 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             "i told (?:my|the|him|her|them) ?\\w*",
             "that said",
             "it says",
+            "(?:said|says|say) (?:so|hello|hi|goodbye|bye|thanks|grace|no|yes|nothing)",
+            "(?:said|says|say) it (?:daily|again|often|twice|aloud|all the time|a lot|every \\w+)",
+            "(?:writes?|wrote) (?:(?:a |an |the |her |his |their |my |for |in |on |code|books?|poems?|songs?|letters?|novels?|software|music)\\w*)",
         ],
         &[
             "我(?:刚才|之前|跟你|和你|也|就|已经|都|早就|上次)*(?:说|告诉|提到|觉得|认为|建议|要求)",
             "你(?:刚才|之前|也|上次)*(?:说|告诉|提到|觉得|建议)",
             "据我(?:所知|了解)",
+            r"(?:writes?|wrote) [^\x00-\x7f]",
             "说明(?:书|文|一下|页)",
             "产品说明",
             "说(?:法|英|中|日|德|韩|俄|粤|汉|外|方|普通|西班牙)(?:语|文|话)",
             "小说",
+            "听说(?:唱|书)",
             "说话",
             "听我说",
             "说实话",
@@ -790,7 +1063,7 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
-    let verb = "said|says|say|told|tells|mentioned|mentions|claim(?:s|ed)|thinks?|thought|reckons?|believes?|wrote|writes|insists?|insisted|suggest(?:s|ed)|asked|asks|wants|announced|reported|reports|promised|complained|recommend(?:s|ed)|argues|argued|states|stated|denies|denied|warned|replied|explained|confirmed";
+    let verb = "said|says|say|told|tells|mentioned|mentions|claim(?:s|ed)|thinks?|thought|reckons?|believes?|wrote|writes|insists?|insisted|suggest(?:s|ed)|asked|asks|wants|announced|reported|reports|promised|complained|recommend(?:s|ed)|argues|argued|states|stated|denies|denied|warned|replied|explained|confirmed|suspects?|suspected|diagnosed|guesses|guessed|assumes|assumed|worries|hopes";
     let en = [
         format!(
             "(?:he|she|they|somebody|someone|everyone|everybody|people|one of (?:my|our|the) \\w+) (?:just |also |always |often |once |has |have |had |already |both |all )*(?:{verb})"
@@ -800,7 +1073,7 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
         ),
         format!("(?-i:[A-Z][a-z]+)(?: (?-i:[A-Z][a-z]+))? (?:just |also |always |once |has |had |already )*(?:{verb})"),
         "according to (?:my|our|the|his|her|their|(?-i:[A-Z])\\w*)(?: \\w+)?".to_owned(),
-        "i(?:'ve| have)? (?:was told|heard|been told|read|overheard)(?: (?:that|from|by|it|somewhere))?".to_owned(),
+        "i(?:'ve| have)? (?:was told|heard|been told|overheard|read (?:that|in the news|somewhere|online))(?: (?:that|from|by|it|somewhere))?".to_owned(),
         "i was (?:told|informed|advised)".to_owned(),
         "(?:rumou?r has it|word is|they say|in (?:his|her|their) (?:opinion|view|words))".to_owned(),
     ];
@@ -808,7 +1081,7 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &en,
         &[
-            r"(?:他们?|她们?|老板|领导|上司|同事|经理|主管|客户|朋友|老婆|老公|妻子|丈夫|妈妈?|爸爸?|母亲|父亲|医生|老师|律师|房东|邻居|室友|同学|儿子|女儿|哥哥?|姐姐?|弟弟?|妹妹?|别人|有人|大家|网友|对方|供应商|销售|HR|产品经理|总监|秘书|助理|会计|护士|教练|导师|甲方|乙方|\p{Han}(?:总|哥|姐|老师|经理|医生|主任|叔|姨)|小\p{Han}|老[王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗])(?:[^,。，;；\n吃喝]{0,6}?)(?:说|表示|提到|告诉我|告诉|认为|觉得|建议|要求|透露|讲过|反馈|声称|宣称|推荐|回复说|让我|叫我|提醒我|通知我)",
+            r"(?:他们?|她们?|老板|领导|上司|同事|经理|主管|客户|朋友|老婆|老公|妻子|丈夫|妈妈?|爸爸?|母亲|父亲|医生|老师|律师|房东|邻居|室友|同学|儿子|女儿|哥哥?|姐姐?|弟弟?|妹妹?|别人|有人|大家|网友|对方|供应商|销售|HR|产品经理|总监|秘书|助理|会计|护士|教练|导师|甲方|乙方|\p{Han}(?:总|哥|姐|老师|经理|医生|主任|叔|姨)|小\p{Han}|老[王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗])(?:[^,。，;；\n吃喝]{0,6}?)(?:说|表示|提到|告诉我|告诉|认为|觉得|建议|要求|怀疑|诊断|猜测|猜|担心|透露|讲过|反馈|声称|宣称|推荐|回复说|让我|叫我|提醒我|通知我)",
             r"据\p{Han}{1,6}?(?:说|称|透露|反映|介绍)",
             "据(?:说|称|悉|传)",
             "听(?:说|闻|\\p{Han}{1,4}(?:说|讲))",

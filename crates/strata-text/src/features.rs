@@ -1,7 +1,7 @@
 //! One pass over a text for everything the gate has to know about its language.
 
 use crate::clean::Cleaned;
-use crate::{certainty, clean, cues, pii, script, values};
+use crate::{certainty, clean, cues, pii, reality, script, topics, values};
 use strata_core::text::TextFeatures;
 
 /// Reads a text. Pure and linear in its length; callers bound the length (`limits::CONTENT_CHARS`, `limits::TURN_BYTES`).
@@ -26,6 +26,8 @@ pub fn features(text: &str) -> TextFeatures {
         hidden: cues::hidden(text),
         durable: cues::durable(&cleaned),
         strong: cues::strong(&cleaned),
+        unreal: reality::unreal(&cleaned),
+        topics: topics::topics(text),
         reported: cues::reported(&cleaned),
     }
 }

@@ -28,12 +28,16 @@ pub mod tokens;
 pub mod turns;
 pub mod values;
 
+mod aspect;
 mod features;
 mod phrases;
+mod reality;
 mod spans;
 mod times;
+mod topics;
 
 pub use analyze::{Terms, analyze, analyze_query, query_terms, terms};
+pub use aspect::aspect;
 pub use features::features;
 pub use sentence::{sentence_spans, sentences};
 pub use strata_core::text::{Language, TextFeatures};

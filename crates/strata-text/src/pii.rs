@@ -85,26 +85,74 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     // A secret that is named and assigned.
     (
         SensitiveKind::Secret,
-        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|auth[ _-]?token|access[ _-]?token|token|passwd|pwd|pass ?word|passphrase|passcode|密码|口令|密钥|令牌|秘钥|(?-u:\b)pin(?: code)?)["']?\s*(?:[:=：]|:=|=>)\s*["']?(?P<v>[^\s"',;，。；]{4,})"#,
+        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret(?:[ _-]?key)?|auth[ _-]?token|access[ _-]?token|token|passwd|pwd|pass ?word|passphrase|passcode|密码|口令|密钥|令牌|秘钥|(?-u:\b)pin(?: code)?)(?: (?:for|of|to|on|at) [\w .'-]{1,30}?)?["']?\s*(?:[:=：]|:=|=>)\s*["']?(?P<v>[^\s"',;，。；]{4,})"#,
         assigned,
         false,
     ),
     (
         SensitiveKind::Secret,
-        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret[ _-]?key|secret|token|passwd|pwd|pass ?word|passphrase|passcode|(?-u:\b)pin(?: code)?)(?: (?:for|of|to) [\w .-]{1,30}?)? (?:is|was|are|to) (?:now |still )?["']?(?P<v>[^\s"',;]{4,})"#,
+        r#"(?i)(?:passwd|pwd|pass ?word|passphrase|passcode|(?-u:\b)pin(?: code)?)(?: (?:for|of|to|at|on) [\w .-]{1,30}?)? (?:is|was|are|to|(?:changed|set|reset|switched|updated) to|became) (?:now |still |simply |just )?["']?(?P<v>[^\s"',;]{4,})"#,
         stated,
+        false,
+    ),
+    // What only may be a secret has to look like one: "the secret of my risotto is wine".
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:api[ _-]?key|access[ _-]?key|secret[ _-]?key|secret|token)(?: (?:for|of|to|at|on) [\w .-]{1,30}?)? (?:is|was|are|to) (?:now |still )?["']?(?P<v>[^\s"',;]{4,})"#,
+        keylike,
+        false,
+    ),
+    // No word between: "login ann, password Qwerty!7", "口令 tulip-9-fork".
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?-u:\b)(?:passwd|pwd|pass ?word|passphrase|passcode)\s+["']?(?P<v>[!-~]{5,})"#,
+        keylike,
+        false,
+    ),
+    (SensitiveKind::Secret, r#"(?:密码|口令|密钥|令牌|秘钥|暗号)[:：]?\s*["'“]?(?P<v>[!-~]{4,})"#, keylike, false),
+    // Digits one by one or in groups, and spoken ones.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:(?-u:\b)pin(?: code)?|passcode|密码|口令)(?:\s|is|was|:|：|=|是|为)*(?P<v>\d(?:[ -]\d){3,7})",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:密码|口令|门禁码|验证码|动态码|校验码)(?:\s|是|为|:|：|就|改成|换成)*(?P<v>[零〇一二三四五六七八九幺]{4,8})",
+        any,
+        false,
+    ),
+    // What opens a door.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:combination|(?:alarm|door|gate|access|entry|unlock|lock|garage|safe|security|lockbox|building|elevator|locker|mailbox|suitcase|luggage|padlock|bike lock|house|apartment|flat|keypad|panel) code)(?: (?:for|of|to|at|on|in) [\w .'-]{1,30}?)?(?:\s|is|was|:|=|now)+(?P<v>\d(?:[ -]?\d){2,9})",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:门禁|门锁|保险箱|保险柜|报警器?|开锁|解锁|车库|开机|取件|储物柜|行李箱|信箱|单元门|大门)(?:的)?(?:密码|码)(?:\s|是|为|:|：|改成|换成)*(?P<v>\d(?:[ -]?\d){2,9})",
+        any,
+        true,
+    ),
+    // Words that restore a wallet.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:(?:seed|recovery|backup|mnemonic) (?:phrase|words)|mnemonic|助记词)(?:\s|is|are|:|：|是|为)*(?P<v>[a-z]{3,8}(?:[ ,]+[a-z]{3,8}){4,23})",
+        any,
         false,
     ),
     (
         SensitiveKind::Secret,
-        r#"(?:密码|口令|密钥|令牌|秘钥|暗号)(?:就|还|现在)?(?:是|为|改成了?|改为|设成了?|设为)\s*["'“]?(?P<v>[!-~]{4,})"#,
+        r#"(?:密码|口令|密钥|令牌|秘钥|暗号)(?:就|还|现在|已经)*(?:是|为|改成了?|改为|换成了?|变成了?|设成了?|设为)\s*["'“]?(?P<v>[!-~]{4,})"#,
         any,
         false,
     ),
     // One-time codes (G3: they count).
     (
         SensitiveKind::Secret,
-        r"(?i)(?:verification code|security code|one[- ]time (?:code|password|passcode)|otp(?: code)?|2fa code|auth(?:entication)? code|login code|sms code|cvv2?|cvc|验证码|动态码|校验码|动态口令|短信码|安全码)[^\d\n]{0,12}(?P<v>\d{3,8})",
+        r"(?i)(?:verification code|security code|one[- ]time (?:code|password|passcode)|otp(?: code)?|2fa code|auth(?:entication)? code|login code|sms code|cvv2?|cvc|验证码|动态码|校验码|动态口令|短信码|安全码)[^\d\n]{0,12}(?P<v>\d{3,8}|\d{2,4}[ -]\d{2,4})",
         any,
         true,
     ),
@@ -118,7 +166,7 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     // What the user calls an id is one, even with a wrong check digit.
     (
         SensitiveKind::NationalId,
-        r"(?i)(?:passport|national id(?:entity)?(?: card)?|identity card|id card|id number|(?-u:\b)ssn|social security|driver'?s? licen[cs]e|driving licen[cs]e|tax(?:payer)? id|tin|身份证|护照|驾照|驾驶证|社保卡?|社会保障|港澳通行证|通行证|居住证|军官证|证件)(?: ?(?:号码?|number|no\.?|num|#|card))*(?:\s|是|为|is|was|:|：|=|#|\()*(?P<v>[A-Za-z]{0,3}\d[\dA-Za-z -]{3,22}[\dA-Za-z])",
+        r"(?i)(?:passport|national id(?:entity)?(?: card)?|identity card|id card|id number|(?-u:\b)ssn|social security|driver'?s? licen[cs]e|driving licen[cs]e|tax(?:payer)? id|tin|身份证|护照|驾照|驾驶证|社保卡?|社会保障|港澳通行证|通行证|居住证|军官证|证件)(?: ?(?:号码?|number|no\.?|num|#|card))*(?:\s|是|为|is|was|:|：|=|#|\()*(?P<v>[A-Za-z]{0,3} ?\d[\dA-Za-z -]{3,22}[\dA-Za-z])",
         looks_like_id,
         false,
     ),
@@ -137,11 +185,19 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         any,
         true,
     ),
-    (SensitiveKind::Card, r"\d(?:[ -]?\d){12,18}", card, true),
+    (SensitiveKind::Card, r"\d(?:[ -]?\d){12,18}|\d{4}(?:[./]\d{4}){3}", card, true),
     // People's contact data: consent (G4).
     (SensitiveKind::Email, r"(?i)[a-z0-9._%+-]+@[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)*\.[a-z]{2,}", any, false),
+    // Spelled out, so that no pattern finds it.
+    (
+        SensitiveKind::Email,
+        r"(?i)[a-z0-9_]+(?:(?: dot | ?[(\[]dot[)\]] ?|点|\.)[a-z0-9_]+)*(?: at | ?[(\[]at[)\]] ?| ?@ ?|艾特|圈a)[a-z0-9-]+(?:(?: dot | ?[(\[]dot[)\]] ?|点)[a-z0-9-]+)*(?: dot | ?[(\[]dot[)\]] ?|点)(?:com|net|org|io|cn|edu|gov|uk|de|fr|co|me|dev|app)",
+        any,
+        false,
+    ),
     (SensitiveKind::Phone, r"(?:\+?86[- ]?)?1[3-9]\d(?:[- .]?\d{4}){2}", any, true),
     (SensitiveKind::Phone, r"\+[1-9]\d{0,2}[- .]?(?:\(?\d{1,4}\)?[- .]?){2,5}\d{2,4}", international, true),
+    (SensitiveKind::Phone, r"0\d{4}[ -]?\d{6}|0\d{3}[ -]\d{3}[ -]\d{4}", any, true),
     (SensitiveKind::Phone, r"(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}", any, true),
     (SensitiveKind::Phone, r"\(?0\d{2,3}\)?[- ]?\d{7,8}", any, true),
     (
@@ -371,7 +427,43 @@ static ORDER_CUE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// Single letters or ideographs with blanks between them: "p a s s w o r d", "密 码".
+static SPACED: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"(?:(?:^|[^\p{L}\p{N}])\p{Latin}(?:[ ._-]\p{Latin}){3,}(?:[^\p{L}\p{N}]|$))|(?:\p{Han}[ \t]+){1,}\p{Han}")
+});
+
+/// The text with such blanks closed; none when there are none.
+fn unspaced(text: &str) -> Option<String> {
+    if !SPACED.is_match(text) {
+        return None;
+    }
+    let closed = SPACED.replace_all(text, |found: &regex::Captures<'_>| {
+        let run = &found[0];
+        let inner = run.trim();
+        let tight: String = inner.chars().filter(|c| !matches!(c, ' ' | '\t' | '.' | '_' | '-')).collect();
+        run.replacen(inner, &tight, 1)
+    });
+    Some(closed.into_owned())
+}
+
 pub(crate) fn find(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
+    let found = find_in(cleaned);
+    let secret = |spans: &[SensitiveSpan]| spans.iter().map(|s| s.kind).filter(|kind| is_grave(*kind)).min();
+    // What is hidden by blanks has no place of its own: the whole text is what must not be kept.
+    match unspaced(&cleaned.text).and_then(|text| secret(&find_in(&Cleaned::new(&text)))) {
+        Some(kind) if secret(&found).is_none() => {
+            let whole = cleaned.original(0..cleaned.text.len());
+            vec![SensitiveSpan { kind, start: whole.start, end: whole.end }]
+        }
+        _ => found,
+    }
+}
+
+const fn is_grave(kind: SensitiveKind) -> bool {
+    matches!(kind, SensitiveKind::Secret | SensitiveKind::Card | SensitiveKind::NationalId)
+}
+
+fn find_in(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
     let text = cleaned.text.as_str();
     let mut found = Disjoint::new();
     let mut sentences = Sentences::new(text);
@@ -522,6 +614,55 @@ fn assigned(text: &str) -> bool {
     !repeated && !reference && !PLACEHOLDERS.iter().any(|p| lower == *p) && text.is_ascii()
 }
 
+/// Of one piece, with a digit or a sign in it, or with capitals inside: what only may be a secret has to look like one.
+fn keylike(text: &str) -> bool {
+    let value = text.trim_end_matches(['.', '!', '?', ')', ',']);
+    let digit = value.bytes().any(|b| b.is_ascii_digit());
+    let letter = value.bytes().any(|b| b.is_ascii_alphabetic());
+    let sign = value.bytes().any(|b| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'_' | b'+' | b'='));
+    let inside = value.chars().skip(1).any(|c| c.is_ascii_uppercase()) && value.bytes().any(|b| b.is_ascii_lowercase());
+    value.is_ascii() && value.len() >= 4 && (digit && letter || sign && letter || inside && value.len() >= 8) && assigned(value)
+}
+
+/// Words that call their value a secret or an id: a label beside which a value stands in another field.
+static LABEL: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "pass ?words?",
+            "passwd",
+            "pwd",
+            "passphrase",
+            "passcode",
+            "pin(?: code)?",
+            "(?:api|access|secret|private) ?keys?",
+            "secrets?",
+            "tokens?",
+            "credentials?",
+            "otp",
+            "2fa",
+            "cvv2?",
+            "(?:alarm|door|gate|access|entry) code",
+            "passport(?: number| no)?",
+            "ssn",
+            "(?:credit|debit|bank) card(?: number)?",
+        ],
+        &["密码", "口令", "密钥", "秘钥", "令牌", "验证码", "助记词", "身份证号?", "护照号?", "银行卡号?", "卡号"],
+    )
+});
+
+/// Reads a label and the value that stands in another field as one: topic "password", tag "hunter2x9". Answers the pair as
+/// it would be written when the label names a secret and the value may be one; none otherwise.
+#[must_use]
+pub fn labelled(label: &str, value: &str) -> Option<String> {
+    let (label, value) = (Cleaned::new(label).text, Cleaned::new(value).text);
+    let (label, value) = (label.trim(), value.trim());
+    // The label ends with the word: "password managers" labels no password.
+    let names = LABEL.find_iter(label).last().is_some_and(|found| found.end() == label.len());
+    let short = !value.is_empty() && value.len() <= 64 && !value.contains(char::is_whitespace);
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    (names && short && (keylike(value) || digits >= 4)).then(|| format!("{label}: {value}"))
+}
+
 /// What follows "password is": a value rather than a predicate ("the password is required").
 fn stated(text: &str) -> bool {
     let value = text.trim_end_matches(['.', '!', '?', ')']);
@@ -626,6 +767,24 @@ fn stated(text: &str) -> bool {
         "everything",
         "victory",
         "success",
+        "usually",
+        "mostly",
+        "rarely",
+        "simply",
+        "really",
+        "printed",
+        "written",
+        "managed",
+        "longer",
+        "shorter",
+        "stronger",
+        "weaker",
+        "random",
+        "complicated",
+        "complex",
+        "difficult",
+        "easy",
+        "boring",
     ];
     value.len() >= 4
         && (has_digit

@@ -3,14 +3,15 @@
 use crate::certainty;
 use crate::clean::Cleaned;
 use crate::cues;
-use crate::phrases::{compile, regex};
+use crate::phrases::regex;
+use crate::reality;
 use crate::sentence::sentence_spans;
 use crate::values::is_name_word;
 use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use std::sync::LazyLock;
 use strata_core::FactKey;
-use strata_core::policy::registry::{Registry, RegistryProblem};
+use strata_core::policy::registry::{Cardinality, Registry, RegistryProblem};
 use strata_core::text::{Certainty, Negation};
 
 /// Bytes one compiled wording may take: a registry is configuration, and a bad pattern must not eat the memory.
@@ -46,6 +47,8 @@ struct Wording {
     regex: Regex,
     fixed: Option<String>,
     preference: bool,
+    /// The key is a set: a sentence may name several values (rule K11).
+    set: bool,
     /// The wording itself denies ("我不吃辣"): then a denial around it is part of it.
     denies: bool,
 }
@@ -88,6 +91,7 @@ impl SlotMatcher {
                     regex,
                     fixed: pattern.value().map(str::to_owned),
                     preference: spec.preference,
+                    set: spec.cardinality == Cardinality::Set,
                 });
             }
         }
@@ -100,18 +104,19 @@ impl SlotMatcher {
         self.match_all(text).into_iter().next()
     }
 
-    /// Every slot a text states, one per sentence and key, in text order.
+    /// Every slot a text states, in text order: one value per sentence and key, and of a set as many as are named.
     #[must_use]
     pub fn match_all(&self, text: &str) -> Vec<SlotMatch> {
         let cleaned = Cleaned::new(text);
         let mut out: Vec<SlotMatch> = Vec::new();
         for span in sentence_spans(&cleaned.text) {
             let sentence = &cleaned.text[span.clone()];
-            if sentence.ends_with(['?', '？', '吗', '么', '呢']) {
-                continue;
-            }
             let part = Cleaned::new(sentence);
-            if cues::reported(&part) {
+            if sentence.ends_with(['?', '？', '吗', '么', '呢'])
+                || cues::asks(&part)
+                || cues::reported(&part)
+                || reality::unreal(&part)
+            {
                 continue;
             }
             if certainty::of_cleaned(&part) == Certainty::Hedged {
@@ -120,9 +125,13 @@ impl SlotMatcher {
             let passing = cues::passing(&part);
             let mut found: Vec<(usize, SlotMatch)> = Vec::new();
             for wording in &self.wordings {
-                if let Some((at, slot)) = wording.read(&cleaned, &span, passing)
-                    && !found.iter().any(|(_, other)| other.key == slot.key || overlaps(&other.span, &slot.span))
-                {
+                let Some((at, slot)) = wording.read(&cleaned, &span, passing) else { continue };
+                if found.iter().any(|(_, other)| other.key == slot.key || overlaps(&other.span, &slot.span)) {
+                    continue;
+                }
+                if wording.set && wording.fixed.is_none() {
+                    found.extend(several(text, &slot).into_iter().map(|one| (at, one)));
+                } else {
                     found.push((at, slot));
                 }
             }
@@ -136,46 +145,108 @@ impl SlotMatcher {
 /// Wordings of a fixed value that deny, by their own source.
 static DENIES: LazyLock<Regex> = LazyLock::new(|| regex("不|没|别|忌|戒|n't|\\bnot\\b|\\bnever\\b|\\bno\\b|cannot|avoid"));
 
-/// What was so once, or would be so: no statement of what is.
-static NOT_SO: LazyLock<Regex> = LazyLock::new(|| {
-    compile(
-        &[
-            "used to",
-            "previously",
-            "formerly",
-            "back then",
-            "once upon a time",
-            "if i",
-            "if only",
-            "i wish",
-            "suppose",
-            "as if",
-            "were to",
-        ],
-        &[
-            "如果",
-            "要是",
-            "假如",
-            "假设",
-            "倘若",
-            "若是",
-            "就好了",
-            "以前",
-            "曾经",
-            "过去(?:我|是|在|一直)",
-            "原来我?(?:是|在|住)",
-            "小时候",
-            "当年",
-        ],
-    )
-});
-
 /// The clause of a sentence that a match stands in.
 fn clause_of(sentence: &str, at: Range<usize>) -> &str {
     let ends = |c: char| matches!(c, ',' | '，' | ';' | '；' | '。' | '!' | '！' | '\n');
     let from = sentence[..at.start].rfind(ends).map_or(0, |i| i + sentence[i..].chars().next().map_or(1, char::len_utf8));
     let to = sentence[at.end..].find(ends).map_or(sentence.len(), |i| at.end + i);
     &sentence[from..to]
+}
+
+/// What joins the items of a list.
+static JOINS: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?i)\s*(?:,|，)?\s+(?:and|or|as well as|plus)\s+(?:also\s+|to\s+)?|\s*[,，]\s*(?:to\s+)?|\s*(?:、|以及|还有|&|/)\s*|[和跟与及]",
+    )
+});
+/// The next item of a list that a wording stopped at: a join, and up to three words before the next sign.
+static MORE: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?i)^(?P<join>,? (?:and|or|as well as|plus) (?:also )?(?:to )?|, (?:to )?)(?P<item>[a-z][a-z'-]*(?: [a-z'-]+){0,2}?)(?P<end>[.,;!]|$| and | or | as well | but | so )",
+    )
+});
+/// First words of a clause, which no item of a list begins with.
+const NO_ITEM: &[&str] = &[
+    "i",
+    "i'm",
+    "i've",
+    "we",
+    "my",
+    "so",
+    "please",
+    "it",
+    "that",
+    "this",
+    "the",
+    "have",
+    "has",
+    "can",
+    "can't",
+    "cannot",
+    "must",
+    "don't",
+    "do",
+    "is",
+    "are",
+    "am",
+    "need",
+    "always",
+    "never",
+    "he",
+    "she",
+    "they",
+    "you",
+    "which",
+    "but",
+    "carry",
+    "hate",
+    "love",
+    "like",
+    "want",
+    "live",
+    "work",
+    "avoid",
+    "therefore",
+    "not",
+    "should",
+    "keep",
+    "take",
+    "lactose",
+];
+
+/// The values of a set that one sentence names: "peanuts, shrimp and eggs", "花生、虾和鸡蛋". Each with its own span in the
+/// original; the one found alone when it is no list.
+fn several(text: &str, first: &SlotMatch) -> Vec<SlotMatch> {
+    let one = |value: &str, span: Range<usize>| SlotMatch { value: value.to_owned(), span, ..first.clone() };
+    let mut out = Vec::new();
+    let mut push = |value: &str, at: usize| {
+        let trimmed = value.trim();
+        if !trimmed.is_empty() && !out.iter().any(|other: &SlotMatch| other.value == trimmed) {
+            let from = at + value.len() - value.trim_start().len();
+            out.push(one(trimmed, from..from + trimmed.len()));
+        }
+    };
+    let whole = &text[first.span.clone()];
+    let mut from = 0;
+    for join in JOINS.find_iter(whole) {
+        if join.start() > from && join.end() < whole.len() {
+            push(&whole[from..join.start()], first.span.start + from);
+            from = join.end();
+        }
+    }
+    push(&whole[from..], first.span.start + from);
+    // English wordings stop at the first "and": what follows may be the next item.
+    let mut at = first.span.end;
+    while let Some(more) = MORE.captures(&text[at..]) {
+        let item = &more["item"];
+        let begins = item.split(' ').next().unwrap_or_default().to_lowercase();
+        if NO_ITEM.contains(&begins.as_str()) {
+            break;
+        }
+        push(item, at + more["join"].len());
+        at += more["join"].len() + item.len();
+    }
+    out
 }
 
 fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
@@ -188,7 +259,7 @@ impl Wording {
         let whole = captures.get(0)?;
         let clause = clause_of(&cleaned.text[sentence.clone()], whole.range());
         // "Don't reply in English", "我对花生不过敏", "I used to live in Rome" and "如果我住在上海" do not say that it is so.
-        if (!self.denies && certainty::negation_of(&Cleaned::new(clause)) != Negation::None) || NOT_SO.is_match(clause) {
+        if (!self.denies && certainty::negation_of(&Cleaned::new(clause)) != Negation::None) || reality::qualified(clause) {
             return None;
         }
         let found = if self.fixed.is_some() { whole } else { captures.name("value")? };
@@ -260,6 +331,31 @@ mod tests {
         ] {
             let found = matcher.match_slot(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((found.key.as_str(), found.value.as_str()), (key, value), "{text}");
+        }
+    }
+
+    #[test]
+    fn k11_every_value_of_a_set_that_a_sentence_names() {
+        let matcher = matcher();
+        for (text, expected) in [
+            ("I am allergic to peanuts and shrimp", vec!["peanuts", "shrimp"]),
+            ("I'm allergic to peanuts, shrimp and tree nuts.", vec!["peanuts", "shrimp", "tree nuts"]),
+            ("I'm allergic to peanuts and I live in Rome", vec!["peanuts"]),
+            ("I am allergic to peanuts, so please check the menu", vec!["peanuts"]),
+            ("我对花生和虾过敏", vec!["花生", "虾"]),
+            ("我对花生、虾和鸡蛋过敏", vec!["花生", "虾", "鸡蛋"]),
+            ("我对青霉素过敏，住在杭州", vec!["青霉素"]),
+            ("我对和牛过敏", vec!["和牛"]),
+        ] {
+            let found: Vec<SlotMatch> =
+                matcher.match_all(text).into_iter().filter(|slot| slot.key.as_str() == "allergy[]").collect();
+            assert_eq!(found.iter().map(|slot| slot.value.as_str()).collect::<Vec<_>>(), expected, "{text}");
+            for slot in found {
+                assert_eq!(&text[slot.span], slot.value, "{text}");
+            }
+        }
+        for text in ["我奶奶花粉过敏", "我同事总是过敏", "我女儿对花生过敏"] {
+            assert_eq!(matcher.match_slot(text), None, "{text}");
         }
     }
 

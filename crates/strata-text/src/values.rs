@@ -241,6 +241,19 @@ static SCALED: LazyLock<Regex> = LazyLock::new(|| {
 static MEASURED: LazyLock<Regex> =
     LazyLock::new(|| regex(&format!(r"(?i)(\d+|[{HAN_DIGITS}]+)(?:{MEASURES})|(?-u:\b)({NUMERAL}) (?:{COUNTED})(?-u:\b)")));
 
+/// A number word before a counted noun: "three children" and "3 children" are one.
+static SPELLED: LazyLock<Regex> = LazyLock::new(|| {
+    regex(&format!(
+        r"(?i)(?-u:\b)(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve) (?:\p{{Ll}}+ )?(?:{COUNTED})(?-u:\b)"
+    ))
+});
+
+fn english_number(word: &str) -> Option<&'static str> {
+    const WORDS: [&str; 11] = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+    const DIGITS: [&str; 11] = ["2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"];
+    WORDS.iter().position(|w| w.eq_ignore_ascii_case(word)).map(|at| DIGITS[at])
+}
+
 fn amounts(text: &str, found: &mut Found) {
     let with_units = |found: &mut Found, patterns: &[(Regex, &str)]| {
         for (pattern, unit) in patterns {
@@ -267,6 +280,11 @@ fn amounts(text: &str, found: &mut Found) {
     for c in SCALED.captures_iter(text) {
         if let (Some(whole), Some(value)) = (c.get(0), normal_number(&c[1], &c[2])) {
             found.add(ValueKind::Number, whole.range(), value);
+        }
+    }
+    for c in SPELLED.captures_iter(text) {
+        if let (Some(whole), Some(value)) = (c.get(1), english_number(&c[1])) {
+            found.add(ValueKind::Number, whole.range(), value.to_owned());
         }
     }
     for c in MEASURED.captures_iter(text) {
@@ -302,7 +320,7 @@ static TITLED: LazyLock<Regex> = LazyLock::new(|| regex("《([^》\n]{1,60})》"
 /// What stands before a Chinese personal name.
 static HAN_NAME_CUE: LazyLock<Regex> = LazyLock::new(|| {
     regex(
-        r"(?:我叫|名叫|叫做|名字是|姓名[是:]|同事|老板|领导|经理|客户|老婆|老公|妻子|丈夫|儿子|女儿|朋友|室友|哥哥|姐姐|弟弟|妹妹|负责人是?|联系人是?|对接人是?)(?<name>\p{Han}{2,3})",
+        r"(?:我叫|名叫|叫做|名字是|姓名[是:]|同事|老板|领导|经理|客户|老婆|老公|妻子|丈夫|儿子|女儿|朋友|室友|哥哥|姐姐|弟弟|妹妹|负责人|联系人|对接人|医生|会计|律师|牙医|助理|秘书|老师|教练)(?:现在|目前|已经)?(?:是|叫|换成|改成|换了)?(?<name>\p{Han}{2,3})",
     )
 });
 /// What stands after one.

@@ -7,8 +7,10 @@ use super::gate::{Standing, is_user};
 use crate::id::FactKey;
 use crate::record::{Source, SourceRef, Status, Tier};
 use crate::rule::Finding;
+use crate::text::{Aspect, ValueKind};
 use crate::{MemoryId, Timestamp};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 /// Place of a source in the ranking: larger outranks.
 ///
@@ -152,6 +154,10 @@ pub struct Incoming<'a> {
     pub valid_to: Option<Timestamp>,
     /// The registry gives the user the last word: the system never takes the key over.
     pub user_authority: bool,
+    /// Records of other slots, or of none, that its own words replace (rule K0).
+    pub replaces: &'a [MemoryId],
+    /// The record it may replace, by what both say (rule K0).
+    pub may_replace: Option<MemoryId>,
     /// Arrival.
     pub now: Timestamp,
 }
@@ -169,6 +175,8 @@ pub enum Decision {
         valid_to: Option<Timestamp>,
         /// User values that a record system replaced: each is queued as a question.
         queue: Vec<MemoryId>,
+        /// A record that stays ACTIVE and that it may replace: put to the user (rule K0).
+        may_replace: Option<MemoryId>,
     },
     /// It waits.
     Candidate {
@@ -212,7 +220,13 @@ impl Ruling {
     }
 
     fn active(incoming: &Incoming<'_>) -> Decision {
-        Decision::Active { supersede: Vec::new(), close: Vec::new(), valid_to: incoming.valid_to, queue: Vec::new() }
+        Decision::Active {
+            supersede: incoming.replaces.to_vec(),
+            close: Vec::new(),
+            valid_to: incoming.valid_to,
+            queue: Vec::new(),
+            may_replace: incoming.may_replace.filter(|_| incoming.replaces.is_empty()),
+        }
     }
 }
 
@@ -270,7 +284,12 @@ fn keyless(incoming: &Incoming<'_>) -> Ruling {
     match incoming.standing {
         Standing::NeedsConsent | Standing::Candidate => waiting(None, false, "G2", "waits for confirmation"),
         Standing::Temporary | Standing::Active => {
-            Ruling::new(Ruling::active(incoming), "K0", "ACTIVE", "no slot, so nothing to replace")
+            let (outcome, because) = match (incoming.replaces, incoming.may_replace) {
+                ([], None) => ("ACTIVE", "no slot, so nothing to replace"),
+                ([], Some(_)) => ("POSSIBLE_SUPERSESSION", "says otherwise of what another record speaks of: put to the user"),
+                _ => ("SUPERSEDED", "its words say that what another record says is over"),
+            };
+            Ruling::new(Ruling::active(incoming), "K0", outcome, because)
         }
     }
 }
@@ -315,7 +334,13 @@ fn set(incoming: &Incoming<'_>, facts: &SlotFacts) -> Ruling {
         .collect();
     let because =
         if named.is_empty() { "values of a set live side by side" } else { "the correction names the value it replaces" };
-    let decision = Decision::Active { supersede: named, close: Vec::new(), valid_to: incoming.valid_to, queue: Vec::new() };
+    let decision = Decision::Active {
+        supersede: named,
+        close: Vec::new(),
+        valid_to: incoming.valid_to,
+        queue: Vec::new(),
+        may_replace: None,
+    };
     Ruling::new(decision, "K11", "ACTIVE", because)
 }
 
@@ -356,12 +381,140 @@ fn replace(incoming: &Incoming<'_>, active: &[&Link], system_owned: bool) -> Rul
     } else {
         ("SUPERSEDED", "a newer statement of equal or higher rank replaces the value")
     };
-    let supersede = supersede.into_iter().map(|link| link.memory_id).collect();
-    Ruling::new(Decision::Active { supersede, close, valid_to, queue }, "K1", outcome, because)
+    let of_slot = supersede.iter().map(|link| link.memory_id);
+    // The chain of the slot last, since that one is the predecessor.
+    let supersede =
+        incoming.replaces.iter().copied().filter(|id| active.iter().all(|link| link.memory_id != *id)).chain(of_slot).collect();
+    let may_replace = incoming.may_replace.filter(|_| incoming.replaces.is_empty());
+    Ruling::new(Decision::Active { supersede, close, valid_to, queue, may_replace }, "K1", outcome, because)
 }
 
 fn start(link: &Link) -> Timestamp {
     link.valid_from.unwrap_or(link.moment.time)
+}
+
+/// What a statement does to another that it shares no slot with (rule K0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Replacement {
+    /// It may replace it: both stay, linked, until the user says.
+    May,
+    /// Its own words say that it does.
+    Says,
+}
+
+/// Share of an old statement's topics that a new one must name as over to replace it.
+const FORMER_SHARE: f64 = 0.5;
+/// Least share for a question.
+const FORMER_ASK: f64 = 0.25;
+/// Share of the smaller statement's topics that two statements about one thing have in common.
+const TOPIC_SHARE: f64 = 0.5;
+/// The same where nothing says that anything has changed.
+const TOPIC_SHARE_UNSAID: f64 = 0.6;
+/// Share of the least cosine of two statements about one thing under which common words are a coincidence.
+const FAR_SHARE: f64 = 0.6;
+/// Relations that hold to one thing at a time: who drives a Tesla now drives no Honda.
+const EXCLUSIVE: &[&str] = &["live", "work", "drive", "commute", "wake", "sleep", "bank", "weigh", "role"];
+
+/// Rule K0: whether `new` replaces `old`, judged by what they say. `cosine` is their similarity, `near` the least cosine of
+/// two statements about one thing; none without an embedder. Both are in force, of one owner, and `new` is the later.
+#[must_use]
+pub fn replacement(old: &Aspect, new: &Aspect, cosine: Option<f64>, near: f64) -> Option<Replacement> {
+    if old.subject != new.subject || new.adds || old.episode || (!new.changes && new.episode) {
+        return None;
+    }
+    // Two things with a value each: "Bruno weighs 12 kg", "Luna weighs 9 kg".
+    if !old.heads.is_empty() && !new.heads.is_empty() && old.heads.is_disjoint(&new.heads) {
+        return None;
+    }
+    let value_differs = value_differs(old, new);
+    let related = compatible(&old.relations, &new.relations);
+    let said_otherwise = old.denies != new.denies;
+
+    // What is over is named.
+    // A name among them decides: who closes "my Monzo account" banks with Monzo.
+    let values: BTreeSet<&String> = new.former.difference(&new.frame).collect();
+    let over = match values.is_empty() {
+        true => !new.former.is_empty() && new.former.is_subset(&old.topics),
+        false => values.iter().all(|topic| old.topics.contains(*topic)),
+    };
+    if new.changes && related && over {
+        let named = share(new.former.intersection(&old.topics).count(), old.topics.len());
+        // What else the old one speaks of is not what the new one speaks of: "my cat eats turkey", "my dog is off turkey".
+        let rest: BTreeSet<&String> = old.topics.difference(&new.former).collect();
+        let beside: BTreeSet<&String> = new.frame.difference(&new.former).collect();
+        let elsewhere = !rest.is_empty() && !beside.is_empty() && rest.is_disjoint(&beside);
+        match (named >= FORMER_SHARE, elsewhere) {
+            (true, false) => return Some(Replacement::Says),
+            (true, true) if named > FORMER_SHARE => return Some(Replacement::May),
+            (false, false) if named >= FORMER_ASK => return Some(Replacement::May),
+            _ => {}
+        }
+    }
+    // The same place with another value in it.
+    let smaller = old.frame.len().min(new.frame.len());
+    let larger = old.frame.len().max(new.frame.len());
+    let one_frame = smaller > 0
+        && (old.frame.is_subset(&new.frame) || new.frame.is_subset(&old.frame))
+        && share(smaller, larger) >= TOPIC_SHARE;
+    if new.changes && one_frame && related && (value_differs || said_otherwise) {
+        return Some(Replacement::Says);
+    }
+    let exclusive = EXCLUSIVE.iter().any(|class| old.relations.contains(*class) && new.relations.contains(*class));
+    if new.changes && exclusive && value_differs && old.frame == new.frame {
+        return Some(Replacement::Says);
+    }
+    let in_common = old.topics.intersection(&new.topics).count();
+    let common = share(in_common, old.topics.len().min(new.topics.len()));
+    let other_object = !old.topics.is_subset(&new.topics) && !new.topics.is_subset(&old.topics);
+    let far = cosine.is_some_and(|cosine| cosine < near * FAR_SHARE);
+    if new.changes && related {
+        let overlapping = common >= TOPIC_SHARE && (value_differs || said_otherwise);
+        let other = other_object && (common >= TOPIC_SHARE && !far || exclusive && old.frame.len() <= new.frame.len());
+        if overlapping || other {
+            return Some(Replacement::May);
+        }
+    }
+    if related && one_frame && common >= TOPIC_SHARE_UNSAID && (value_differs || said_otherwise) {
+        return Some(Replacement::May);
+    }
+    let close = cosine.is_some_and(|cosine| cosine >= near);
+    (close && (value_differs || said_otherwise || new.changes && other_object)).then_some(Replacement::May)
+}
+
+/// What a protected value measures: only values of one class stand for each other.
+fn value_class(kind: ValueKind, normal: &str) -> (ValueKind, &str) {
+    let class = match kind {
+        ValueKind::Amount => normal.rsplit_once(' ').map_or("", |(_, unit)| unit),
+        ValueKind::Time if normal.starts_with("week") => "weekday",
+        ValueKind::Time if normal.contains(':') => "clock",
+        ValueKind::Time if normal.contains(' ') => "span",
+        ValueKind::Time => "date",
+        ValueKind::Name | ValueKind::Id | ValueKind::Number | ValueKind::Url => "",
+    };
+    (kind, class)
+}
+
+/// Whether `new` names another value of a class that `old` names one of.
+fn value_differs(old: &Aspect, new: &Aspect) -> bool {
+    // Who says that something has changed may name what it was before: "I ditched Chrome, my browser is Brave".
+    let replaced = old.values.iter().filter(|value| new.changes || !new.values.contains(*value));
+    replaced.into_iter().any(|(kind, normal)| {
+        let class = value_class(*kind, normal);
+        new.values.difference(&old.values).any(|(kind, normal)| value_class(*kind, normal) == class)
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of words")]
+fn share(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Whether two relations may be about one thing: the same, unknown, or an attitude towards what is done.
+fn compatible(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
+    let towards = |x: &BTreeSet<String>, y: &BTreeSet<String>| {
+        x.contains("attitude") && y.iter().all(|class| !matches!(class.as_str(), "own" | "live" | "work"))
+    };
+    a.is_empty() || b.is_empty() || !a.is_disjoint(b) || towards(a, b) || towards(b, a)
 }
 
 /// Whether both hold at some instant. A statement about a time that is over does not touch what holds now.
@@ -439,6 +592,8 @@ mod tests {
             valid_from: None,
             valid_to: None,
             user_authority: false,
+            replaces: &[],
+            may_replace: None,
             now: Timestamp(time),
         }
     }
@@ -492,6 +647,98 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The rows of the rules, written out apart from the code: which one decides over `old` and `new`.
+    fn row(old: Source, new: Source, confirmed: bool, late: bool, active: bool, owned: bool, users: bool) -> &'static str {
+        let class = |source| match source {
+            Source::UserCorrection | Source::UserStatement | Source::UserConfirmation => 2,
+            Source::AuthoritativeSystem => 3,
+            Source::Observation | Source::Review => 4,
+            Source::ModelInference => 5,
+            Source::ToolResult | Source::Document => 6,
+        };
+        let system_first = !users && (owned || active && new == Source::AuthoritativeSystem);
+        let place = |source| if system_first && source == Source::AuthoritativeSystem { 1 } else { class(source) };
+        match (active, place(new) <= place(old)) {
+            (false, _) if new == Source::ModelInference && confirmed => "K3",
+            (false, _) | (true, false) => "K2",
+            (true, true) if late => "K5",
+            (true, true) => "K1",
+        }
+    }
+
+    #[test]
+    fn k1_to_k11_every_ordered_pair_of_sources_in_every_situation() {
+        let (single, many) = (key("a"), key("a[]"));
+        let flags = [false, true];
+        let mut rows = 0;
+        for (old, new) in RANKED.into_iter().flat_map(|old| RANKED.into_iter().map(move |new| (old, new))) {
+            for bits in 0..32_u8 {
+                let [confirmed, late, active, owned, users] = [0, 1, 2, 3, 4].map(|bit| flags[usize::from(bits >> bit & 1)]);
+                let standing = if active { Standing::Active } else { Standing::Candidate };
+                let mut there = link(1, old, 5);
+                there.confirmed = confirmed;
+                let there = SlotFacts { chain: vec![there], system_owned: owned, ..SlotFacts::default() };
+                let mut asks = incoming(&single, new, standing, if late { 3 } else { 10 });
+                asks.now = Timestamp(10);
+                asks.user_authority = users;
+                let what =
+                    format!("{old:?} {new:?} confirmed {confirmed} late {late} active {active} owned {owned} users {users}");
+                // A waiting statement about a time before the value that holds is beside the point of K2 and K3.
+                let ruling = decide(&asks, &there);
+                assert_eq!(ruling.rule, row(old, new, confirmed, late, active, owned, users), "{what}");
+                let replaced = matches!(&ruling.decision, Decision::Active { supersede, .. } if *supersede == [id(1)]);
+                assert_eq!(replaced, ruling.rule == "K1", "{what}: nothing but K1 replaces");
+                // K4 is asked before K1: two inferences that disagree.
+                let other = Inferred { memory_id: id(7), status: Status::Candidate, slot_value: "else".into() };
+                let disputed = decide(&asks, &SlotFacts { inferred: vec![other], ..there.clone() });
+                let disputes = !active && new == Source::ModelInference;
+                assert_eq!(disputed.rule == "K4", disputes, "{what}");
+                // K6: events append; K10: a tier of its own competes with nothing of another; K11: sets live side by side.
+                asks.tier = Tier::Event;
+                assert_eq!(decide(&asks, &there).rule, if active { "K6" } else { "G2" }, "{what}");
+                asks.tier = Tier::Temporary;
+                asks.standing = if active { Standing::Temporary } else { Standing::Candidate };
+                let alone = decide(&asks, &SlotFacts { system_owned: owned, ..SlotFacts::default() });
+                assert_eq!(alone.rule, if active { "K1" } else { "G2" }, "{what}");
+                (asks.tier, asks.key, asks.is_set, asks.standing) = (Tier::Stable, Some(&many), true, standing);
+                assert_eq!(decide(&asks, &there).rule, "K11", "{what}");
+                asks.key = None;
+                asks.is_set = false;
+                assert_eq!(decide(&asks, &SlotFacts::default()).rule, if active { "K0" } else { "G2" }, "{what}");
+                rows += 6;
+            }
+        }
+        assert_eq!(rows, 49 * 32 * 6);
+    }
+
+    fn says(topics: &[&str], relation: &str) -> Aspect {
+        let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
+        Aspect { topics: set(topics), frame: set(topics), relations: set(&[relation]), ..Aspect::default() }
+    }
+
+    #[test]
+    fn k0_what_is_named_as_over_is_replaced_and_what_is_like_it_is_asked_about() {
+        let former = |words: &[&str], aspect: Aspect| Aspect {
+            former: words.iter().map(|word| (*word).to_owned()).collect(),
+            changes: true,
+            ..aspect
+        };
+        let coffee = says(&["coffee"], "consume");
+        assert_eq!(replacement(&coffee, &former(&["coffee"], says(&["coffee"], "consume")), None, 1.0), Some(Replacement::Says));
+        // The word stands in it, and it is about something else.
+        let farm = says(&["coffee", "farm", "peru", "family"], "own");
+        assert_eq!(replacement(&farm, &former(&["coffee"], says(&["coffee"], "consume")), None, 1.0), None);
+        // Somebody else's.
+        let sister = Aspect { subject: Some("sister".into()), ..coffee.clone() };
+        assert_eq!(replacement(&sister, &former(&["coffee"], coffee.clone()), Some(0.9), 0.6), None);
+        // Not said, only denied.
+        let denied = Aspect { denies: true, ..coffee.clone() };
+        assert_eq!(replacement(&coffee, &denied, None, 1.0), Some(Replacement::May));
+        assert_eq!(replacement(&coffee, &Aspect { adds: true, ..denied.clone() }, None, 1.0), None);
+        assert_eq!(replacement(&Aspect { episode: true, ..coffee.clone() }, &denied, None, 1.0), None);
+        assert_eq!(replacement(&coffee, &says(&["tea"], "consume"), Some(0.9), 0.6), None, "a second liking");
     }
 
     #[test]
@@ -620,7 +867,10 @@ mod tests {
         let present = link(1, Source::UserStatement, 5);
         let ruling = decide(&announced, &facts(vec![present.clone()]));
         let close = vec![(id(1), Timestamp(100))];
-        assert_eq!(ruling.decision, Decision::Active { supersede: vec![], close, valid_to: None, queue: vec![] });
+        assert_eq!(
+            ruling.decision,
+            Decision::Active { supersede: vec![], close, valid_to: None, queue: vec![], may_replace: None }
+        );
 
         let mut closed = present;
         closed.valid_to = Some(Timestamp(100));
@@ -628,7 +878,8 @@ mod tests {
         future.valid_from = Some(Timestamp(100));
         let both = facts(vec![closed, future]);
         let ruling = decide(&incoming(&key, Source::UserStatement, Standing::Active, 20), &both);
-        let expected = Decision::Active { supersede: vec![id(1)], close: vec![], valid_to: Some(Timestamp(100)), queue: vec![] };
+        let valid_to = Some(Timestamp(100));
+        let expected = Decision::Active { supersede: vec![id(1)], close: vec![], valid_to, queue: vec![], may_replace: None };
         assert_eq!(ruling.decision, expected);
         let ruling = decide(&incoming(&key, Source::UserCorrection, Standing::Active, 20), &both);
         assert!(

@@ -18,7 +18,7 @@ use super::registry::KeySpec;
 use crate::id::{FactKey, Owner, join};
 use crate::record::{Kind, Record, Sensitivity, Source, SourceRef, Tier, Trigger, Value};
 use crate::rule::Finding;
-use crate::text::{Certainty, Negation, SensitiveKind, TextFeatures, ValueKind};
+use crate::text::{Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind};
 use crate::time::{DAY, HOUR, MINUTE};
 use crate::{Fault, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -710,6 +710,11 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
         // Not refused: the content may say no in words that no list knows. But it waits.
         lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the quote denies and the content does not"));
     }
+    if submission.content.unreal && is_user(s.source) {
+        lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "tells what is not so: a wish, a jest, a game"));
+    } else if claims_more(&submission) {
+        lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "claims a slot that its words leave open"));
+    }
     if submission.quote.reported && is_user(s.source) {
         if submission.content.reported {
             lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the user reports the words of others"));
@@ -911,10 +916,81 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
     {
         refused.push(Finding::new("G12", "REFUSED", "is more certain than the quote"));
     }
-    if submission.content.negation > quote.negation && submission.content.negation == Negation::Full {
+    if submission.content.negation > quote.negation && submission.content.negation == Negation::Full && !quote.aversion {
         refused.push(Finding::new("G12", "REFUSED", "denies more than the quote"));
     }
+    // What somebody else concluded may be worded freely; the user's statement is about what the user spoke of.
+    if matches!(submission.statement.source, Source::UserStatement | Source::UserCorrection) {
+        if drops_frame(submission.content, quote) {
+            refused.push(Finding::new(
+                "G12",
+                "REFUSED",
+                "the quote says it under a condition, of a time that is over or in play, and the content as it were so",
+            ));
+        }
+        if changes_topic(submission.content, quote) {
+            refused.push(Finding::new("G12", "REFUSED", "is about something the quote does not speak of"));
+        }
+    }
     refused
+}
+
+/// Whether the clause of the quote that the content is about is qualified, and nothing in the content is (rule G12).
+fn drops_frame(content: &TextFeatures, quote: &TextFeatures) -> bool {
+    if content.clauses.iter().any(|clause| clause.qualified) || content.unreal || content.certainty == Certainty::Hedged {
+        return false;
+    }
+    // Of equals the one that qualifies least.
+    closest_clause(content, quote, |clause| u8::from(clause.qualified)).is_some_and(|clause| clause.qualified)
+}
+
+/// Whether content and quote, in one language, have topics and share none (rule G12).
+fn changes_topic(content: &TextFeatures, quote: &TextFeatures) -> bool {
+    if content.language != quote.language || content.topics.is_empty() || quote.topics.is_empty() {
+        return false;
+    }
+    let stands = |topic: &String| quote.topics.binary_search(topic).is_ok() || quote.normal.contains(topic.as_str());
+    let named = |value: &crate::text::ProtectedValue| {
+        quote.values.iter().any(|other| other.normal == value.normal) || quote.normal.contains(&value.normal)
+    };
+    !content.topics.iter().any(stands) && !content.values.iter().any(named)
+}
+
+/// The clause of the quote that shares most letter pairs with the content; of equals the one with the least `weight`.
+fn closest_clause<'a, W: Ord>(
+    content: &TextFeatures,
+    quote: &'a TextFeatures,
+    weight: impl Fn(&Clause) -> W,
+) -> Option<&'a Clause> {
+    let pairs = |text: &str| -> BTreeSet<(char, char)> {
+        let letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
+        letters.windows(2).map(|w| (w[0], w[1])).collect()
+    };
+    let of_content = pairs(&content.normal);
+    quote
+        .clauses
+        .iter()
+        .max_by_key(|clause| (pairs(&clause.normal).intersection(&of_content).count(), std::cmp::Reverse(weight(clause))))
+}
+
+/// Whether a slot is claimed that the content only hedges at, or says of a time that is over, under a condition, in play
+/// (rule G12): then what it says may be kept, but the slot must not change.
+fn claims_more(submission: &Submission<'_>) -> bool {
+    let content = submission.content;
+    if submission.slot.is_none() {
+        return false;
+    }
+    if content.certainty == Certainty::Hedged || content.unreal {
+        return true;
+    }
+    let value = submission.value.map_or("", |value| value.normal.as_str());
+    let about_value = |clause: &&Clause| !value.is_empty() && clause.normal.contains(value);
+    let mut naming = content.clauses.iter().filter(about_value).peekable();
+    if naming.peek().is_some() {
+        naming.all(|clause| clause.qualified)
+    } else {
+        !content.clauses.is_empty() && content.clauses.iter().all(|clause| clause.qualified)
+    }
 }
 
 /// Whether the clause of the quote that the content is about denies, and the content does not (rule G12).
@@ -922,17 +998,8 @@ fn drops_denial(content: &TextFeatures, quote: &TextFeatures) -> bool {
     if content.negation != Negation::None || content.aversion || quote.negation != Negation::Full {
         return false;
     }
-    let pairs = |text: &str| -> BTreeSet<(char, char)> {
-        let letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
-        letters.windows(2).map(|w| (w[0], w[1])).collect()
-    };
-    let of_content = pairs(&content.normal);
-    // The clause that shares most with the content; of equals the one that denies least.
-    let closest = quote
-        .clauses
-        .iter()
-        .max_by_key(|clause| (pairs(&clause.normal).intersection(&of_content).count(), std::cmp::Reverse(clause.negation)));
-    closest.is_some_and(|clause| clause.negation == Negation::Full)
+    // Of equals the one that denies least.
+    closest_clause(content, quote, |clause| clause.negation).is_some_and(|clause| clause.negation == Negation::Full)
 }
 
 const fn value_words(kind: ValueKind) -> &'static str {

@@ -6,6 +6,7 @@ pub mod parts;
 
 use super::row::{StoredRecord, by_id, id_bytes};
 use super::{Sql, StoredOwner, ledger, owner, query, search, transfer};
+use crate::related::Related;
 use rusqlite::{Connection, OptionalExtension};
 use strata_api::convert::transfer::Carried;
 use strata_core::limits::EVIDENCE;
@@ -44,6 +45,8 @@ pub struct Material {
     pub request_id: Option<Uuid>,
     /// The caller's vector with the name of its model, checked.
     pub vector: Option<(String, Vec<f32>)>,
+    /// Records of other slots that it replaces, or may replace (rule K0).
+    pub related: Vec<Related>,
 }
 
 /// Inserts a record as the ruling says and moves what it replaces.
@@ -66,8 +69,10 @@ pub fn insert(
     }
     let (mut first, mut queue) = (Status::Candidate, Vec::new());
     match &ruling.decision {
-        Decision::Active { supersede, close, valid_to, queue: queued } => {
+        Decision::Active { supersede, close, valid_to, queue: queued, may_replace } => {
             first = Status::Active;
+            new.conflicts_with = *may_replace;
+            new.due = may_replace.is_some();
             new.record.valid_to = *valid_to;
             queue.clone_from(queued);
             if let Some(last) = supersede.last() {
@@ -402,6 +407,23 @@ fn supersede_by(db: &Connection, w: &Writing<'_>, old: MemoryId, new: MemoryId, 
     move_to(db, w, &mut old, Status::Superseded, &ruling.reason, ruling.rule)
 }
 
+/// Rule K0: the user answered whether a record replaces the one it is linked to. Either way the question is settled.
+///
+/// # Errors
+/// `STATUS_MOVE` when the older record is no longer in force.
+pub fn settle(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, old: MemoryId, replaces: bool) -> Result<(), Fault> {
+    if replaces {
+        let mut old = required(db, old)?;
+        old.record.superseded_by = Some(found.record.memory_id);
+        old.record.superseded_at = Some(w.now);
+        move_to(db, w, &mut old, Status::Superseded, "K0: the user says that a newer record replaces it", "K0")?;
+        found.record.supersedes = Some(old.record.memory_id);
+    }
+    found.conflicts_with = None;
+    found.due = false;
+    write_back(db, w, found, "K0")
+}
+
 fn close_at(db: &Connection, w: &Writing<'_>, old: MemoryId, end: Timestamp) -> Result<(), Fault> {
     let mut old = required(db, old)?;
     old.record.valid_to = Some(end);
@@ -654,7 +676,7 @@ pub fn activate(
     let id = found.record.memory_id;
     let restored = found.record.status == Status::Active;
     match &ruling.decision {
-        Decision::Active { supersede, close, valid_to, queue } => {
+        Decision::Active { supersede, close, valid_to, queue, may_replace } => {
             if let Some(key) = found.record.key.clone() {
                 let row = owner::key(db, w.stored, &key)?;
                 let by_system = found.record.source == Source::AuthoritativeSystem && !user_authority;
@@ -676,8 +698,8 @@ pub fn activate(
             found.record.superseded_at = None;
             found.record.valid_to = *valid_to;
             found.record.event_time = event_time;
-            found.conflicts_with = None;
-            found.due = false;
+            found.conflicts_with = *may_replace;
+            found.due = may_replace.is_some();
             write_back(db, w, found, ruling.rule)?;
             for old in queue {
                 requeue(db, w, settings, *old, &found.record)?;

@@ -184,6 +184,46 @@ pub fn same_text(db: &Connection, owner: StoredOwner, kind: Kind, normal: &str) 
     select(db, rest, (owner.owner_id, kind.name(), normal))
 }
 
+/// Records in force that hold the most of these terms, at most `limit`. Terms that stand in very many of an owner's records
+/// tell nothing and are left out.
+///
+/// # Errors
+/// As the database says.
+pub fn sharing_terms(db: &Connection, visible: &Visible, terms: &[u32], limit: usize) -> Result<Vec<MemoryId>, Fault> {
+    let mut telling = Vec::new();
+    let mut of_term = db.prepare_cached("SELECT df FROM owner_terms WHERE owner_id = ?1 AND term = ?2").sql()?;
+    let mut found: std::collections::BTreeMap<MemoryId, u32> = std::collections::BTreeMap::new();
+    for owner_id in &visible.owner_ids {
+        telling.clear();
+        for term in terms {
+            let df: Option<u64> =
+                rusqlite::OptionalExtension::optional(of_term.query_row((owner_id, term), |row| row.get(0))).sql()?;
+            if df.is_some_and(|df| (1..=COMMON_TERM).contains(&df)) {
+                telling.push(*term);
+            }
+        }
+        let mut holding = db
+            .prepare_cached(
+                "SELECT t.memory_id FROM record_terms t JOIN records r ON r.memory_id = t.memory_id \
+                 WHERE t.owner_id = ?1 AND t.term = ?2 AND r.status = 'ACTIVE'",
+            )
+            .sql()?;
+        for term in &telling {
+            let rows = holding.query_map((owner_id, term), |row| row.get::<_, [u8; 16]>(0)).sql()?;
+            for row in rows {
+                *found.entry(id_from(row.sql()?)).or_default() += 1;
+            }
+        }
+    }
+    let mut out: Vec<(u32, MemoryId)> = found.into_iter().map(|(id, count)| (count, id)).collect();
+    // Most terms first, of equals the newer.
+    out.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(out.into_iter().take(limit).map(|(_, id)| id).collect())
+}
+
+/// Records of one owner beyond which a term tells nothing about which of them is meant.
+const COMMON_TERM: u64 = 512;
+
 /// Kinds that stand apart: kept as candidates, shown only when asked for by kind (rule G2).
 const APART: [Kind; 2] = [Kind::Assumption, Kind::ModelSuggestion];
 
@@ -258,7 +298,7 @@ pub struct CandidateCursor {
     pub memory_id: MemoryId,
 }
 
-/// Waiting records, those due first, then by id.
+/// Waiting records, those due first, then by id; among those due also records in force that may replace another.
 ///
 /// # Errors
 /// As the database says.
@@ -271,7 +311,10 @@ pub fn candidates(
     now: Timestamp,
 ) -> Result<Vec<StoredRecord>, Fault> {
     let mut sql = Condition::new(visible, now);
-    sql.and(&format!("{STATUS_NOW} IN ('CANDIDATE', 'DISPUTED')"));
+    // A record in force is no candidate, but due: it is asked about while the one it may replace is in force too (rule K0).
+    let linked = "EXISTS (SELECT 1 FROM records old WHERE old.memory_id = r.conflicts_with AND old.status = 'ACTIVE')";
+    let asked = if due_only { format!(" OR ({STATUS_NOW} = 'ACTIVE' AND {linked})") } else { String::new() };
+    sql.and(&format!("({STATUS_NOW} IN ('CANDIDATE', 'DISPUTED'){asked})"));
     sql.and("r.kind NOT IN ('ASSUMPTION', 'MODEL_SUGGESTION')");
     if due_only {
         sql.and("r.due");

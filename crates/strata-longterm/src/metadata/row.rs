@@ -20,7 +20,7 @@ pub struct StoredRecord {
     pub is_set: bool,
     /// What DELETED goes back to when restored.
     pub earlier_status: Option<Status>,
-    /// The ACTIVE record a candidate could not replace.
+    /// The ACTIVE record a candidate could not replace, or that a record in force may replace (rule K0).
     pub conflicts_with: Option<MemoryId>,
     /// To be put to the user.
     pub due: bool,

@@ -128,7 +128,7 @@ fn carry(
         // Another value holds the slot here: the conflict rules say which one goes on (rule K7).
         let authority = user_authority(registry, r.key.as_ref());
         let standing = if r.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
-        activate(db, c, &w, &mut found, authority, standing, None, &mut Vec::new())?;
+        activate(db, c, &w, &mut found, authority, standing, None, &[], &mut Vec::new())?;
     }
     if r.status == Status::Deleted {
         let forgotten = carried.history.iter().rev().find(|entry| entry.to == Status::Deleted).map_or(r.update_time, |e| e.time);

@@ -103,7 +103,13 @@ fn retire(
 ) -> Result<Written, Fault> {
     let Some(other) = done.record.as_ref().filter(|other| other.record.status == Status::Active) else { return Ok(done) };
     let plain = Ruling {
-        decision: Decision::Active { supersede: Vec::new(), close: Vec::new(), valid_to: None, queue: Vec::new() },
+        decision: Decision::Active {
+            supersede: Vec::new(),
+            close: Vec::new(),
+            valid_to: None,
+            queue: Vec::new(),
+            may_replace: None,
+        },
         rule: "K1",
         reason: String::new(),
         findings: Vec::new(),
@@ -125,13 +131,13 @@ fn retire(
 /// weaker, whatever slot either has.
 pub(super) fn replacing(old: &StoredRecord, source: Source, ruling: Ruling, findings: &mut Vec<Finding>) -> Ruling {
     let id = old.record.memory_id;
-    let Decision::Active { mut supersede, close, valid_to, queue } = ruling.decision else { return ruling };
+    let Decision::Active { mut supersede, close, valid_to, queue, may_replace } = ruling.decision else { return ruling };
     if supersede.contains(&id) {
-        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue }, ..ruling };
+        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue, may_replace }, ..ruling };
     }
     if close.iter().any(|(closed, _)| *closed == id) {
         // It holds until the new one begins: nothing more is to be done.
-        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue }, ..ruling };
+        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue, may_replace }, ..ruling };
     }
     if conflict::rank(source, false) < conflict::rank(old.record.source, false) {
         let because = "a stronger source said what is to be replaced";
@@ -142,7 +148,7 @@ pub(super) fn replacing(old: &StoredRecord, source: Source, ruling: Ruling, find
     let because = "replaced by name";
     findings.push(Finding::new("K1", "SUPERSEDED", because));
     supersede.push(id);
-    let decision = Decision::Active { supersede, close, valid_to, queue };
+    let decision = Decision::Active { supersede, close, valid_to, queue, may_replace };
     Ruling { decision, rule: "K1", reason: format!("K1: {because}"), findings: ruling.findings }
 }
 
@@ -199,7 +205,7 @@ pub fn amend(
         }
         let authority = user_authority(registry, found.record.key.as_ref());
         let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
-        let ruling = activate(db, c, &w, &mut found, authority, standing, None, &mut findings)?;
+        let ruling = activate(db, c, &w, &mut found, authority, standing, None, &[], &mut findings)?;
         let done = written(&ruling, found);
         let revision = owner::next_revision(db, w.stored.user_id)?;
         return Ok(Written { findings, revision, ..done });

@@ -1,0 +1,133 @@
+//! Which records a statement replaces, or may replace, without sharing a slot with them (rule K0): found by words and, with
+//! an embedder, by meaning; judged by what both say. Runs before the write's transaction, which checks again that what was
+//! found still stands; the texts of records never change.
+
+use crate::index::{LegQuery, RecordFilter};
+use crate::intake::Passed;
+use crate::metadata::{StoredRecord, query, row};
+use crate::recall::caller_space;
+use crate::scope::OwnerScope;
+use crate::state::State;
+use std::collections::HashMap;
+use std::time::Duration;
+use strata_core::policy::conflict::{Replacement, replacement};
+use strata_core::policy::gate::{Gated, Standing, is_user};
+use strata_core::record::{Kind, Status, Tier};
+use strata_core::text::Aspect;
+use strata_core::{Fault, MemoryId, Timestamp};
+use strata_text::embed::{Purpose, normalise};
+use strata_text::{aspect, query_terms};
+
+/// Terms of a statement that are looked for.
+const TERMS: usize = 24;
+/// Records compared by their words.
+const BY_WORDS: usize = 24;
+/// Records compared by meaning.
+const BY_MEANING: u32 = 8;
+/// Longest wait for the statement's vector; without it the words decide.
+const EMBED_WAIT: Duration = Duration::from_millis(250);
+
+/// What a statement does to a record of another slot.
+pub type Related = (MemoryId, Replacement);
+
+/// Whether the statement is one that may replace others: the user's own lasting words.
+fn replaces(gated: &Gated) -> bool {
+    let s = gated.statement();
+    is_user(s.source)
+        && gated.standing() == Standing::Active
+        && gated.tier() == Tier::Stable
+        && !gated.is_set()
+        && !matches!(s.kind, Kind::Assumption | Kind::ModelSuggestion | Kind::Event | Kind::Experience)
+}
+
+impl State {
+    /// Finds what the statement replaces, and notes it with what its insertion needs. The vector that was made for it is
+    /// kept, so that the relay need not make it again.
+    ///
+    /// # Errors
+    /// As the database says. An index or embedder that does not answer is no error.
+    pub(crate) async fn relate(&self, scope: &OwnerScope, now: Timestamp, passed: &mut Passed) -> Result<(), Fault> {
+        let (gated, material) = (&passed.0, &mut passed.1);
+        if !replaces(gated) {
+            return Ok(());
+        }
+        let content = gated.statement().content.clone();
+        let mut said = aspect(&content);
+        // A correction says by its source that something was wrong.
+        said.changes |= gated.statement().source == strata_core::record::Source::UserCorrection;
+        let mut cosines: HashMap<MemoryId, f64> = HashMap::new();
+        if said.changes || said.denies || !said.values.is_empty() {
+            let supplied = material.vector.as_ref().map(|(_, vector)| vector.clone());
+            if let Some(vector) = self.vector_of(&content, supplied).await {
+                cosines = self.by_meaning(scope, now, vector.clone()).await;
+                if let (None, Some(space)) = (&material.vector, self.index.space()) {
+                    material.vector = Some((space.model.clone(), vector));
+                }
+            }
+        }
+        let near = self.embedder.as_ref().map_or(1.0, |embedder| f64::from(embedder.identity().conflict_similarity));
+        let terms: Vec<u32> = query_terms(&content).iter().map(|(term, _)| *term).take(TERMS).collect();
+        let agent = scope.owner().agent.clone();
+        let keyed = gated.key().is_some();
+        let asked = scope.clone();
+        let found = self
+            .read(&asked, move |db, visible| {
+                let mut ids = query::sharing_terms(db, visible, &terms, BY_WORDS)?;
+                ids.extend(cosines.keys().copied());
+                ids.sort_unstable();
+                ids.dedup();
+                let mut out: Vec<(f64, usize, Related)> = Vec::new();
+                for id in ids {
+                    let Some(old) = row::by_id(db, id)?.filter(|old| visible.sees(old.owner)) else { continue };
+                    // Two keyed statements meet in their slot, or not at all.
+                    let open = old.record.owner.agent == agent && comparable(&old) && !(keyed && old.record.key.is_some());
+                    if !open {
+                        continue;
+                    }
+                    let aspect: Aspect = aspect(&old.record.content);
+                    let cosine = cosines.get(&id).copied();
+                    let Some(replacement) = replacement(&aspect, &said, cosine, near) else { continue };
+                    // The values of a set are taken out by name only, never by likeness. A statement with a slot of its own
+                    // raises no question about others.
+                    let replacement = if old.is_set { replacement.min(Replacement::May) } else { replacement };
+                    if !(keyed && replacement == Replacement::May) {
+                        let shared = aspect.topics.intersection(&said.topics).count();
+                        out.push((cosine.unwrap_or_default(), shared, (id, replacement)));
+                    }
+                }
+                // The likest first: of several that may be replaced that one is asked about.
+                out.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.0.cmp(&b.2.0)));
+                Ok(out.into_iter().map(|(_, _, related)| related).collect())
+            })
+            .await?;
+        material.related = found.unwrap_or_default();
+        Ok(())
+    }
+
+    async fn vector_of(&self, text: &str, supplied: Option<Vec<f32>>) -> Option<Vec<f32>> {
+        let (space, embedder) = (self.index.space()?, self.embedder.as_ref()?);
+        if supplied.is_some() || caller_space(Some(embedder.as_ref())).is_some() {
+            return supplied;
+        }
+        if !self.relay.dense_ready() {
+            return None;
+        }
+        let embedded = tokio::time::timeout(EMBED_WAIT, embedder.embed(&[text], Purpose::Document)).await;
+        let vector = embedded.ok().and_then(Result::ok).and_then(|mut vectors| vectors.pop());
+        vector.and_then(|mut vector| (vector.len() == space.dims && normalise(&mut vector)).then_some(vector))
+    }
+
+    async fn by_meaning(&self, scope: &OwnerScope, now: Timestamp, vector: Vec<f32>) -> HashMap<MemoryId, f64> {
+        let filter = RecordFilter::active(scope.owner(), now);
+        let query = LegQuery { dense: Some(vector), sparse: Vec::new(), limit: BY_MEANING, filter };
+        let legs = self.index.search(scope.owner(), &query).await.unwrap_or_default();
+        legs.dense.into_iter().map(|hit| (hit.memory_id, f64::from(hit.score))).collect()
+    }
+}
+
+/// Whether a record can be replaced by likeness at all.
+fn comparable(old: &StoredRecord) -> bool {
+    old.record.status == Status::Active
+        && old.record.tier == Tier::Stable
+        && !matches!(old.record.kind, Kind::Event | Kind::Experience | Kind::Summary)
+}
