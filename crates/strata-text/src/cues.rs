@@ -321,12 +321,12 @@ static ONLY_CUE: LazyLock<Regex> = LazyLock::new(|| {
 /// Whether every sentence of a text asks (rule G5): such a text states nothing.
 pub(crate) fn question(text: &str) -> bool {
     let sentences = crate::sentence::sentences(text);
-    let asking = |sentence: &&str| {
+    let asking = |sentence: &str| {
         let cleaned = Cleaned::new(sentence);
         crate::turns::is_question(&cleaned.text) || asks(&cleaned)
     };
     // "How many kids do I have? Two?": an answer that is itself put as a question states nothing either.
-    !sentences.is_empty() && sentences.iter().all(|sentence| asking(&sentence))
+    !sentences.is_empty() && sentences.iter().all(|sentence| asking(sentence))
 }
 
 /// Questions without a question mark, by their form: an inverted verb, a question word where the answer would stand.

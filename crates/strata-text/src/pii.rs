@@ -621,7 +621,7 @@ fn keylike(text: &str) -> bool {
     let letter = value.bytes().any(|b| b.is_ascii_alphabetic());
     let sign = value.bytes().any(|b| matches!(b, b'!' | b'@' | b'#' | b'$' | b'%' | b'^' | b'&' | b'*' | b'_' | b'+' | b'='));
     let inside = value.chars().skip(1).any(|c| c.is_ascii_uppercase()) && value.bytes().any(|b| b.is_ascii_lowercase());
-    value.is_ascii() && value.len() >= 4 && (digit && letter || sign && letter || inside && value.len() >= 8) && assigned(value)
+    value.is_ascii() && value.len() >= 4 && ((letter && (digit || sign)) || (inside && value.len() >= 8)) && assigned(value)
 }
 
 /// Words that call their value a secret or an id: a label beside which a value stands in another field.

@@ -110,17 +110,19 @@ fn refusals() -> Vec<Refusal> {
 
 fn statement(refusal: &Refusal, source: pb::Source) -> pb::Statement {
     let quote = if refusal.quote.is_empty() { refusal.content } else { refusal.quote };
-    let kind = match source {
-        pb::Source::Observation => pb::Kind::Event,
-        pb::Source::Review => pb::Kind::Experience,
-        _ => pb::Kind::Fact,
+    let kind = if source == pb::Source::Observation {
+        pb::Kind::Event
+    } else if source == pb::Source::Review {
+        pb::Kind::Experience
+    } else {
+        pb::Kind::Fact
     };
-    let reference = match source {
-        pb::Source::UserConfirmation => pb::source_ref::Kind::Confirmation("dialog 1".into()),
-        pb::Source::AuthoritativeSystem => {
-            pb::source_ref::Kind::SystemRecord(pb::SystemRecord { system: "hr".into(), record_id: "r1".into() })
-        }
-        _ => pb::source_ref::Kind::Turn(pb::TurnRef { session_id: "s1".into(), seq: 1 }),
+    let reference = if source == pb::Source::UserConfirmation {
+        pb::source_ref::Kind::Confirmation("dialog 1".into())
+    } else if source == pb::Source::AuthoritativeSystem {
+        pb::source_ref::Kind::SystemRecord(pb::SystemRecord { system: "hr".into(), record_id: "r1".into() })
+    } else {
+        pb::source_ref::Kind::Turn(pb::TurnRef { session_id: "s1".into(), seq: 1 })
     };
     let mut statement = pb::Statement {
         source_quote: quote.into(),

@@ -2,6 +2,8 @@
 //! job changes, reversed preferences, changed amounts, renamed things; each asked in three wordings through the real recall,
 //! beside facts that are only near and must stay.
 
+#![expect(clippy::print_stdout, reason = "the numbers are for people")]
+
 use crate::world::*;
 use futures::stream::{self, StreamExt};
 use serde::Deserialize;

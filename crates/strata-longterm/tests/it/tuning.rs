@@ -2,6 +2,8 @@
 //! on either side of a rule. Every row goes through the role on a real file; precision and recall of each rule are printed
 //! (`cargo test -p strata-longterm --test it tuning -- --nocapture`) and must not fall below what is written here.
 
+#![expect(clippy::print_stdout, reason = "the numbers are for people")]
+
 use crate::world::*;
 use futures::stream::{self, StreamExt};
 use serde::Deserialize;

@@ -292,7 +292,7 @@ impl Report {
 fn summary(rpc: &str, answer: &Value) -> Vec<String> {
     let method = rpc.rsplit(['/', '.']).next().unwrap_or(rpc);
     let many = |pointer: &str| answer.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
-    match method.rsplit('/').next().unwrap_or(method) {
+    match method {
         "GetHistory" => many("/memories")
             .iter()
             .map(|m| {
