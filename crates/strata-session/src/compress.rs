@@ -179,7 +179,11 @@ impl Compressor {
         edit: &Edit,
         request: Option<Request<'_>>,
     ) -> Result<Answer, Fault> {
-        let _lane = self.lane(key).lock().await;
+        // An anchor costs nothing to plan again and must not wait for a compression that reads thousands of turns.
+        let _lane = match edit {
+            Edit::Anchor(_) => None,
+            Edit::Compress { .. } | Edit::Summary(_) | Edit::Release(_) => Some(self.lane(key).lock().await),
+        };
         self.attempt(settings, key, edit, request).await
     }
 
@@ -682,8 +686,7 @@ fn claimed(
 }
 
 /// What the judgement over summaries needs to know of language.
-pub(crate) const LANGUAGE: Language<'static> =
-    Language { read: &statements, missing: &values::missing, holds: &values::holds, count: &tokens::count };
+pub(crate) const LANGUAGE: Language<'static> = Language { read: &statements, missing: &values::missing, holds: &values::holds };
 
 /// Whether a turn is worth finding: instructions are not part of what was said.
 pub(crate) const fn is_said(role: Role) -> bool {

@@ -35,8 +35,6 @@ pub struct Language<'a> {
     pub missing: &'a MissingFn,
     /// Whether a text holds a value letter for letter, with nothing glued to it.
     pub holds: &'a dyn Fn(&str, &str) -> bool,
-    /// Tokens of a text.
-    pub count: &'a dyn Fn(&str) -> u32,
 }
 
 /// Values that stand in none of the texts.
@@ -274,7 +272,7 @@ fn judge_sentence(
     for claim in &claims {
         let foreign = (language.missing)(&claim.features.values, &quotes)
             .into_iter()
-            .find(|value| !cited.iter().any(|(turn, _)| (language.holds)(&turn.text, &value.text)));
+            .find(|value| !cited.iter().any(|(turn, _)| copied(&turn.text, &value.text, text, language)));
         if let Some(value) = foreign {
             flaws.push(Flaw::Changed { value: value.text, sentence: at });
         }
@@ -374,6 +372,12 @@ fn denial(claim: &Statement, about: &[&Source<'_>]) -> Option<(u32, Strengthenin
     None
 }
 
+/// Whether a text holds a value letter for letter as its own text does: alone, or within a longer word there, such as the 7 of
+/// "7th" or one part of a telephone number.
+fn copied(text: &str, value: &str, own: &str, language: Language<'_>) -> bool {
+    (language.holds)(text, value) || (!(language.holds)(own, value) && text.contains(value))
+}
+
 /// Values of the summarised turns that stand nowhere and would have had room (rule S3). What a tool returned beyond its one
 /// sentence, and in a CHAT what merely carries a value, is in the value index alone.
 fn lost(
@@ -400,15 +404,17 @@ fn lost(
             continue;
         }
         for (i, sentence) in view.cues.sentences.iter().enumerate() {
-            if verdict.retracted_sentences.contains(&(i as u32)) || sentence.courtesy {
+            if verdict.retracted_sentences.contains(&(i as u32)) || sentence.courtesy || sentence.hedge_only {
+                continue;
+            }
+            // The cap is reached for a value when the sentence that says it does not fit any more.
+            if summary.tokens().saturating_add(sentence.tokens) > bounds.tokens {
                 continue;
             }
             for value in &sentence.values {
-                let room = summary.tokens().saturating_add((language.count)(&value.text)) <= bounds.tokens;
-                if room
-                    && !verdict.denied.contains(&value.text)
+                if !verdict.denied.contains(&value.text)
                     && !sentence.denied.contains(&value.text)
-                    && !shown.iter().any(|text| (language.holds)(text, &value.text))
+                    && !shown.iter().any(|text| copied(text, &value.text, &view.turn.text, language))
                     && named.insert(value.text.as_str())
                 {
                     flaws.push(Flaw::Lost { value: value.text.clone(), seq: view.turn.seq });

@@ -420,7 +420,7 @@ async fn c033_c034_another_agent_tenant_or_user_sees_and_changes_nothing() {
 async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
     use strata_core::policy::session::{Role, Shape, SummaryBounds, Turn, View, judge, summarise};
     use strata_core::policy::summary::{Language, verify};
-    use strata_text::{tokens, turns, values};
+    use strata_text::{turns, values};
     let said = [
         "Hi there!",
         "I need a table for 7 at Luigi on Friday at 19:30.",
@@ -435,9 +435,12 @@ async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
         "The deposit is $40, not $50.",
         "Scratch that, the deposit is open.",
         "谢谢",
+        "Leaving on the 7th of this month to San Diego.",
+        "地址在北京市朝阳区天辰东路11号1层，电话010-84378966、010-84378963。",
+        "价格是300-400元，6-8人。",
     ];
-    let language = Language { read: &turns::statements, missing: &values::missing, holds: &values::holds, count: &tokens::count };
-    for length in 1..=said.len() {
+    let language = Language { read: &turns::statements, missing: &values::missing, holds: &values::holds };
+    for (length, tokens) in (1..=said.len()).flat_map(|length| [(length, 240), (length, 24)]) {
         let made: Vec<Turn> = (1..)
             .zip(&said[..length])
             .map(|(seq, text)| Turn {
@@ -448,7 +451,7 @@ async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
                 pinned: false,
                 time: strata_core::Timestamp(i64::from(seq)),
                 client_time: None,
-                tokens: tokens::count(text),
+                tokens: strata_text::tokens::count(text),
                 speaker: String::new(),
                 external_id: String::new(),
             })
@@ -456,8 +459,9 @@ async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
         let cues: Vec<_> = made.iter().map(|turn| turns::turn_cues(&turn.text, turn.role)).collect();
         let views: Vec<View<'_>> = made.iter().zip(&cues).map(|(turn, cues)| View { turn, cues }).collect();
         let verdicts = judge(&views).into_iter().map(|v| (v.seq, v)).collect();
-        let bounds = SummaryBounds { tokens: 240, tool_tokens: 48, shape: Shape::Task, level: 0 };
-        let summary = summarise(&views, &verdicts, bounds, &tokens::count, &tokens::cut).expect("turns");
+        let bounds = SummaryBounds { tokens, tool_tokens: 48, shape: Shape::Task, level: 0 };
+        let summary =
+            summarise(&views, &verdicts, bounds, &strata_text::tokens::count, &strata_text::tokens::cut).expect("turns");
         assert_eq!(verify(&summary, &views, &verdicts, &BTreeSet::new(), bounds, language), Ok(()), "{summary:#?}");
     }
 }
