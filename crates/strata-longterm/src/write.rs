@@ -158,8 +158,8 @@ pub fn store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &Materia
     let w = c.writing(stored, gated.door().name());
     let s = gated.statement();
     let stated = gated.statement_time().unwrap_or(c.now);
-    let digest = c.tombstones.digest(c.scope.owner(), s.kind, gated.key(), gated.normal());
-    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digest)?, stated)?;
+    let digests = c.tombstones.digests(c.scope.owner(), s.kind, gated.key(), gated.normal(), &gated.identity());
+    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digests)?, stated)?;
 
     let written = match same_statement(db, &w, gated)? {
         Some(found) => support(db, c, &w, found, gated, material, &mut findings)?,
@@ -702,7 +702,7 @@ pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKe
             let w = Writing { owner: &owner, ..c.writing(found.owner, "ForgetMemories") };
             insert::forget(db, &w, &mut found, &format!("E1: {reason}"))?;
             // Running over the same turns again must not relearn it; what the user says later may (case C029).
-            ledger::bury(db, visible.user_id, &digest_of(c, &found), c.now)?;
+            ledger::bury(db, visible.user_id, &digests_of(c, &found), c.now)?;
             changed = true;
         }
         out.forgotten.push(id);
@@ -713,10 +713,10 @@ pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKe
     Ok(out)
 }
 
-/// The digest that stands for a record's statement among the forgotten ones.
-fn digest_of(c: &Context<'_>, found: &StoredRecord) -> [u8; 32] {
+/// The digests that stand for a record's statement among the forgotten ones.
+fn digests_of(c: &Context<'_>, found: &StoredRecord) -> [[u8; 32]; 2] {
     let r = &found.record;
-    c.tombstones.digest(&r.owner, r.kind, r.key.as_ref(), &r.normal)
+    c.tombstones.digests(&r.owner, r.kind, r.key.as_ref(), &r.normal, &found.dedup)
 }
 
 /// What was restored.
@@ -761,7 +761,7 @@ pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[Mem
             }
         }
         changed = true;
-        ledger::unbury(db, visible.user_id, &digest_of(c, &found))?;
+        ledger::unbury(db, visible.user_id, &digests_of(c, &found))?;
         if insert::unforget(db, &w, &mut found)? == Status::Active {
             let authority = user_authority(registry, found.record.key.as_ref());
             let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };

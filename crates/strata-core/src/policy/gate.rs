@@ -1239,12 +1239,21 @@ impl Tombstones {
         Self { key: blake3::derive_key("strata erasure tombstone v1", secret) }
     }
 
-    /// The digest of a statement of an owner.
+    /// The digests of a statement of an owner: of its words, and of what it says by [`identity`], so that neither comes back
+    /// in other words from the same turn (case C029).
     #[must_use]
-    pub fn digest(&self, owner: &Owner, kind: Kind, key: Option<&FactKey>, normal: &str) -> [u8; 32] {
+    pub fn digests(&self, owner: &Owner, kind: Kind, key: Option<&FactKey>, normal: &str, identity: &[u8; 16]) -> [[u8; 32]; 2] {
+        let identity: String = identity.iter().map(|byte| format!("{byte:02x}")).collect();
+        let words = [kind.name(), key.map_or("", FactKey::as_str), normal];
+        [self.digest(owner, &words), self.digest(owner, &["identity", &identity])]
+    }
+
+    /// The digest of something of an owner that is known by `parts`.
+    #[must_use]
+    pub fn digest(&self, owner: &Owner, parts: &[&str]) -> [u8; 32] {
         let tenant = blake3::keyed_hash(&self.key, owner.tenant.as_str().as_bytes());
         let agent = owner.agent.as_ref().map_or("", |a| a.as_str());
-        let text = join(&[owner.user.as_str(), agent, kind.name(), key.map_or("", FactKey::as_str), normal]);
+        let text = join(&[&[owner.user.as_str(), agent], parts].concat());
         *blake3::keyed_hash(tenant.as_bytes(), text.as_bytes()).as_bytes()
     }
 }

@@ -114,23 +114,30 @@ pub fn settle_promotion(
     Ok(())
 }
 
-/// When a statement with this digest was erased, if it was (rule E7).
+/// When a statement with one of these digests was erased last, if it was (rule E7).
 ///
 /// # Errors
 /// As the database says.
-pub fn erased_at(db: &Connection, user_id: i64, digest: &[u8; 32]) -> Result<Option<Timestamp>, Fault> {
+pub fn erased_at(db: &Connection, user_id: i64, digests: &[[u8; 32]]) -> Result<Option<Timestamp>, Fault> {
     let mut statement = db.prepare_cached("SELECT time FROM tombstones WHERE user_id = ?1 AND digest = ?2").sql()?;
-    Ok(statement.query_row((user_id, digest), |row| row.get(0)).optional().sql()?.map(Timestamp))
+    let mut last = None;
+    for digest in digests {
+        let found = statement.query_row((user_id, digest), |row| row.get(0)).optional().sql()?;
+        last = last.max(found.map(Timestamp));
+    }
+    Ok(last)
 }
 
 /// Remembers that a statement was forgotten now: evidence from before brings it back no more (rule E7).
 ///
 /// # Errors
 /// As the database says.
-pub fn bury(db: &Connection, user_id: i64, digest: &[u8; 32], now: Timestamp) -> Result<(), Fault> {
+pub fn bury(db: &Connection, user_id: i64, digests: &[[u8; 32]], now: Timestamp) -> Result<(), Fault> {
     let mut statement =
         db.prepare_cached("INSERT OR REPLACE INTO tombstones (user_id, digest, time) VALUES (?1, ?2, ?3)").sql()?;
-    statement.execute((user_id, digest, now.micros())).sql()?;
+    for digest in digests {
+        statement.execute((user_id, digest, now.micros())).sql()?;
+    }
     Ok(())
 }
 
@@ -138,9 +145,11 @@ pub fn bury(db: &Connection, user_id: i64, digest: &[u8; 32], now: Timestamp) ->
 ///
 /// # Errors
 /// As the database says.
-pub fn unbury(db: &Connection, user_id: i64, digest: &[u8; 32]) -> Result<(), Fault> {
+pub fn unbury(db: &Connection, user_id: i64, digests: &[[u8; 32]]) -> Result<(), Fault> {
     let mut statement = db.prepare_cached("DELETE FROM tombstones WHERE user_id = ?1 AND digest = ?2").sql()?;
-    statement.execute((user_id, digest)).sql()?;
+    for digest in digests {
+        statement.execute((user_id, digest)).sql()?;
+    }
     Ok(())
 }
 

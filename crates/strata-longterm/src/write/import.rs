@@ -2,7 +2,8 @@
 
 use super::parts::{carry_entity, carry_relation, carry_skill};
 use super::{
-    Context, Meant, Put, REPEATED, Written, activate, apart, digest_of, overlapping, put_entity, put_skill, store, user_authority,
+    Context, Meant, Put, REPEATED, Written, activate, apart, digests_of, overlapping, put_entity, put_skill, store,
+    user_authority,
 };
 use crate::metadata::insert::{self, Material, Writing};
 use crate::metadata::{StoredRecord, ledger, owner, query, row};
@@ -119,8 +120,8 @@ fn carry(
         }
     }
     let said = carried.evidence.iter().map(|piece| piece.evidence.time).max().map_or(r.event_time, |time| time.max(r.event_time));
-    let digest = c.tombstones.digest(c.scope.owner(), r.kind, r.key.as_ref(), gated.normal());
-    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digest)?, said)?;
+    let digests = c.tombstones.digests(c.scope.owner(), r.kind, r.key.as_ref(), gated.normal(), &gated.identity());
+    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digests)?, said)?;
 
     let contested = r.status == Status::Active && contested(db, &w, carried)?;
     let mut found = insert::readmit(db, &w, carried, gated, material, contested)?;
@@ -132,7 +133,7 @@ fn carry(
     }
     if r.status == Status::Deleted {
         let forgotten = carried.history.iter().rev().find(|entry| entry.to == Status::Deleted).map_or(r.update_time, |e| e.time);
-        ledger::bury(db, stored.user_id, &digest_of(c, &found), forgotten)?;
+        ledger::bury(db, stored.user_id, &digests_of(c, &found), forgotten)?;
     }
     Ok(Landed::Added)
 }

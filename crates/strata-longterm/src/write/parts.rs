@@ -9,7 +9,7 @@ use crate::metadata::{StoredOwner, Visible, ledger, owner};
 use rusqlite::Connection;
 use strata_core::part::{Entity, EntityDraft, Relation, Skill, SkillDraft, prefix};
 use strata_core::policy::gate::{self, EvidenceFacts, Gated, Standing};
-use strata_core::record::{Kind, SourceRef, Status};
+use strata_core::record::{SourceRef, Status};
 use strata_core::rule::Finding;
 use strata_core::{Fault, MemoryId, Reason, limits};
 use strata_text::clean::normal;
@@ -55,8 +55,8 @@ fn consent<T>(db: &Connection, c: &Context<'_>, findings: Vec<Finding>) -> Resul
 }
 
 /// Rule E7 for a part: it is known by its kind and name.
-fn digest(c: &Context<'_>, w: &Writing<'_>, kind: &str, name: &str) -> [u8; 32] {
-    c.tombstones.digest(w.owner, Kind::Fact, None, &strata_core::id::join(&["part", kind, &normal(name)]))
+fn digests(c: &Context<'_>, w: &Writing<'_>, kind: &str, name: &str) -> [[u8; 32]; 1] {
+    [c.tombstones.digest(w.owner, &["part", kind, &normal(name)])]
 }
 
 fn check_forgotten(
@@ -67,7 +67,7 @@ fn check_forgotten(
     kind: &str,
     name: &str,
 ) -> Result<(), Fault> {
-    let erased = ledger::erased_at(db, w.stored.user_id, &digest(c, w, kind, name))?;
+    let erased = ledger::erased_at(db, w.stored.user_id, &digests(c, w, kind, name))?;
     gate::check_forgotten(erased, gated.statement_time().unwrap_or(c.now))
 }
 
@@ -162,7 +162,7 @@ pub fn delete_entity(db: &Connection, c: &Context<'_>, id: MemoryId) -> Result<(
     let holder = found.entity.owner.clone();
     let w = Writing { owner: &holder, ..c.writing(found.owner, "DeleteEntity") };
     let relations = parts::remove_entity(db, &w, id)?;
-    ledger::bury(db, found.owner.user_id, &digest(c, &w, &found.entity.kind, &found.entity.name), c.now)?;
+    ledger::bury(db, found.owner.user_id, &digests(c, &w, &found.entity.kind, &found.entity.name), c.now)?;
     Ok((relations, owner::next_revision(db, found.owner.user_id)?))
 }
 
@@ -256,7 +256,7 @@ pub fn delete_skill(db: &Connection, c: &Context<'_>, name: &str) -> Result<(u32
     let versions = skills::versions(db, stored, name)?;
     let last = versions.last().ok_or_else(|| Fault::not_found("skill", "by that name"))?;
     let gone = parts::remove_skill(db, &w, name, last.skill.skill_id)?;
-    ledger::bury(db, stored.user_id, &digest(c, &w, "skill", name), c.now)?;
+    ledger::bury(db, stored.user_id, &digests(c, &w, "skill", name), c.now)?;
     Ok((gone, owner::next_revision(db, stored.user_id)?))
 }
 
@@ -274,7 +274,7 @@ pub(super) fn carry_entity(db: &Connection, c: &Context<'_>, gated: &Gated, carr
         return Ok(false);
     }
     let w = c.writing(stored, gated.door().name());
-    let erased = ledger::erased_at(db, stored.user_id, &digest(c, &w, &carried.kind, &carried.name))?;
+    let erased = ledger::erased_at(db, stored.user_id, &digests(c, &w, &carried.kind, &carried.name))?;
     gate::check_forgotten(erased, carried.update_time)?;
     if entities::has_prefix(db, stored, &carried.prefix)? {
         return Err(Fault::field("entity.key_prefix", "is another entity's here"));
@@ -321,7 +321,7 @@ pub(super) fn carry_skill(db: &Connection, c: &Context<'_>, gated: &Gated, carri
         return Ok(false);
     }
     let w = c.writing(stored, gated.door().name());
-    let erased = ledger::erased_at(db, stored.user_id, &digest(c, &w, "skill", &carried.name))?;
+    let erased = ledger::erased_at(db, stored.user_id, &digests(c, &w, "skill", &carried.name))?;
     gate::check_forgotten(erased, carried.create_time)?;
     if skills::count(db, stored)? >= limits::SKILLS {
         return Err(Fault::limit("skills", limits::SKILLS, "versions of skills of one owner"));

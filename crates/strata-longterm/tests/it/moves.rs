@@ -133,6 +133,27 @@ async fn c029_going_over_the_same_turns_again_does_not_relearn_what_was_forgotte
 }
 
 #[tokio::test]
+async fn c029_other_words_of_the_same_turn_do_not_relearn_it_either() {
+    for (key, value, first, other) in [
+        ("seat", "aisle", "From now on I want an aisle seat", "I want an aisle seat"),
+        ("seat", "过道", "以后我都要过道的座位", "我要过道的座位"),
+    ] {
+        let world = World::new().await;
+        let user = world.user("u1");
+        let said = strata_core::Clock::now(&world.clock);
+        let a = id(&user.clone().said(said).remember(states(key, value, first)).await.expect("stored"));
+        world.later(SECOND).await;
+        user.forget(&[&a], &[]).await;
+        let again = pb::Statement { content: other.into(), ..states(key, value, first) };
+        assert_eq!(user.clone().said(said).propose(again.clone()).await.expect_err("forgotten").reason, Reason::Forgotten);
+        // Another value of the slot was not forgotten, and what is said later passes.
+        user.clone().said(said).remember(states(key, "window", "I want a window seat")).await.expect("another value");
+        world.later(SECOND).await;
+        user.remember(again).await.expect("said again later");
+    }
+}
+
+#[tokio::test]
 async fn forbidden_moves_are_refused() {
     let world = World::new().await;
     let user = world.user("u1");

@@ -229,6 +229,21 @@ async fn a_message_that_cannot_be_decoded_is_the_callers_mistake() {
     assert!(status.message().contains("request"));
 }
 
+#[tokio::test]
+async fn c087_a_message_over_the_limit_names_it() {
+    let double = Double::default();
+    let frame = [&[0][..], &u32::MAX.to_be_bytes(), b"the rest is on its way"].concat();
+    let body = tonic::body::Body::new(http_body_util::Full::from(frame).map_err(|never| match never {}));
+    let request = http::Request::post("/strata.admin.v1.AdminService/GetStatus")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)
+        .expect("a request");
+    let response = public(&double).oneshot(request).await.expect("answered");
+    let status = Status::from_header_map(response.headers()).expect("a status");
+    assert_eq!((status.code(), reason(&status)), (Code::ResourceExhausted, Reason::LimitReached));
+}
+
 fn bounded(double: &Double, admission: AdmissionSettings) -> Client {
     let deps = StackDeps { admission, ..StackDeps::new(Ports::system()) };
     Client::new(channel::local(stack::public(double.routes(), Arc::new(Authenticator::local(operator())), &deps)))
