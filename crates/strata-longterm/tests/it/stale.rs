@@ -150,7 +150,7 @@ async fn measure(language: &str, table: &str, keyed: bool) -> (u32, u32) {
     let by = if embedder.is_some() { "words and meaning" } else { "words" };
     let world = World::with_embedder(7, embedder).await;
     let seen: Vec<Seen> =
-        stream::iter(cases.iter().enumerate()).map(|(n, case)| play(&world, n, case, keyed)).buffered(16).collect().await;
+        stream::iter(cases.iter().enumerate()).map(|(n, case)| play(&world, n, case, keyed)).buffered(64).collect().await;
     let sum = |part: fn(&Seen) -> u32| seen.iter().map(part).sum::<u32>();
     let (leaks, questions) = (sum(|s| s.leaks), sum(|s| s.questions));
     let superseded = sum(|s| u32::from(s.superseded));
