@@ -4,6 +4,7 @@
 //! function from facts to a verdict that carries the id of the rule that decided (`docs/rules.md` lists them), so the
 //! service, the tests and the explanations all run the same code.
 
+pub mod episode;
 pub mod error;
 pub mod id;
 pub mod limits;

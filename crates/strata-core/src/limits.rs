@@ -46,6 +46,14 @@ pub const SESSION_TTL_MAX_SECONDS: i64 = 30 * 24 * 3600;
 pub const SESSIONS_PER_USER: u32 = 10_000;
 /// Bytes of a speaker's name and of a caller's own turn id: names, not texts.
 pub const TURN_NAME_BYTES: usize = 128;
+/// Days that the turns of an episode are kept (rule S14).
+pub const ARCHIVED_TURN_DAYS: i64 = 30;
+/// Episodes of one owner: a session an hour for eleven years.
+pub const EPISODES: usize = 100_000;
+/// Turns of one call that archives a session: a page of ListTurns.
+pub const ARCHIVE_TURNS: usize = 1_000;
+/// Characters of what a sentence of an episode is held against: more than its turns say beside it is not needed.
+pub const EPISODE_QUOTE_CHARS: usize = 8_000;
 /// Turns of one user that a search looks at, newest sessions first: bounds time and the memory of one cached owner.
 pub const SEARCH_TURNS: u32 = 20_000;
 /// Vectors that one search makes while the caller waits; later ones are made in the background.

@@ -119,7 +119,8 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    fn statement(self, kind: Kind, content: String) -> Statement {
+    /// A statement of these words and nothing else.
+    pub(crate) fn statement(self, kind: Kind, content: String) -> Statement {
         Statement {
             kind,
             key: None,

@@ -77,6 +77,40 @@ pub struct SensitiveSpan {
     pub end: usize,
 }
 
+/// Whether a class is masked where text is kept that nobody was asked about (rule S14): all that rule G3 refuses or rule G4
+/// asks consent for by its form. Health is no span to cut out, and in a user's own words it may be kept.
+#[must_use]
+pub const fn is_masked(kind: SensitiveKind) -> bool {
+    mask_label(kind).is_some()
+}
+
+const fn mask_label(kind: SensitiveKind) -> Option<&'static str> {
+    match kind {
+        SensitiveKind::Secret => Some("[secret]"),
+        SensitiveKind::Card => Some("[card]"),
+        SensitiveKind::NationalId => Some("[id]"),
+        SensitiveKind::Phone => Some("[phone]"),
+        SensitiveKind::Email => Some("[email]"),
+        SensitiveKind::Address => Some("[address]"),
+        SensitiveKind::Health => None,
+    }
+}
+
+/// The text with its masked spans replaced by `[kind]`. `spans` ascend and do not overlap.
+#[must_use]
+pub fn mask(text: &str, spans: &[SensitiveSpan]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for span in spans {
+        let Some(label) = mask_label(span.kind) else { continue };
+        out.push_str(&text[from..span.start]);
+        out.push_str(label);
+        from = span.end;
+    }
+    out.push_str(&text[from..]);
+    out
+}
+
 /// How certain a sentence is (rules S5, G12). Ordered: a later one is stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Certainty {

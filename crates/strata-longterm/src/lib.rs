@@ -13,6 +13,7 @@
 
 mod admin;
 pub mod backup;
+mod episodes;
 pub mod index;
 mod intake;
 pub mod metadata;

@@ -2,9 +2,9 @@
 //! an embedder, by meaning; judged by what both say. Runs before the write's transaction, which checks again that what was
 //! found still stands; the texts of records never change.
 
-use crate::index::{LegQuery, RecordFilter, exact::dot};
+use crate::index::{LegQuery, RecordFilter};
 use crate::intake::Passed;
-use crate::metadata::{StoredRecord, query, row, search};
+use crate::metadata::{StoredRecord, query, row};
 use crate::recall::caller_space;
 use crate::scope::OwnerScope;
 use crate::state::State;
@@ -24,10 +24,8 @@ const TERMS: usize = 24;
 const BY_WORDS: usize = 24;
 /// Records compared by meaning.
 const BY_MEANING: u32 = 8;
-/// Records compared by meaning that the index lacks, newest first.
-const PENDING: usize = 64;
 /// Longest wait for the statement's vector; without it the words decide.
-const EMBED_WAIT: Duration = Duration::from_secs(1);
+const EMBED_WAIT: Duration = Duration::from_millis(250);
 
 /// What a statement does to a record of another slot.
 pub type Related = (MemoryId, Replacement);
@@ -119,26 +117,11 @@ impl State {
         vector.and_then(|mut vector| (vector.len() == space.dims && normalise(&mut vector)).then_some(vector))
     }
 
-    /// Cosines of the nearest records, those included that the index has still to be told of: what is corrected was often
-    /// said a moment ago.
     async fn by_meaning(&self, scope: &OwnerScope, now: Timestamp, vector: Vec<f32>) -> HashMap<MemoryId, f64> {
         let filter = RecordFilter::active(scope.owner(), now);
-        let query = LegQuery { dense: Some(vector.clone()), sparse: Vec::new(), limit: BY_MEANING, filter };
+        let query = LegQuery { dense: Some(vector), sparse: Vec::new(), limit: BY_MEANING, filter };
         let legs = self.index.search(scope.owner(), &query).await.unwrap_or_default();
-        let mut cosines: HashMap<MemoryId, f64> =
-            legs.dense.into_iter().map(|hit| (hit.memory_id, f64::from(hit.score))).collect();
-        let model = self.index.space().map(|space| space.model.clone()).unwrap_or_default();
-        let pending = self.read(scope, move |db, visible| {
-            let mut out = Vec::new();
-            for id in search::pending(db, &visible.owner_ids, PENDING)? {
-                if let Some(known) = search::vector(db, id, &model)?.filter(|known| known.len() == vector.len()) {
-                    out.push((id, f64::from(dot(&known, &vector))));
-                }
-            }
-            Ok(out)
-        });
-        cosines.extend(pending.await.ok().flatten().unwrap_or_default());
-        cosines
+        legs.dense.into_iter().map(|hit| (hit.memory_id, f64::from(hit.score))).collect()
     }
 }
 

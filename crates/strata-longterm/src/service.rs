@@ -780,6 +780,12 @@ impl LongTermMemoryService for Service {
     async fn get_skill(&self, request: Request<pb::GetSkillRequest>) -> Result<Response<pb::GetSkillResponse>, GrpcStatus> {
         finish(Self::get_skill(self, request).await)
     }
+    async fn list_episodes(
+        &self,
+        request: Request<pb::ListEpisodesRequest>,
+    ) -> Result<Response<pb::ListEpisodesResponse>, GrpcStatus> {
+        finish(Self::list_episodes(self, request).await)
+    }
     async fn list_skills(&self, request: Request<pb::ListSkillsRequest>) -> Result<Response<pb::ListSkillsResponse>, GrpcStatus> {
         finish(Self::list_skills(self, request).await)
     }

@@ -1,6 +1,7 @@
 //! The end of a promotion (rules P5 to P7): the sealed value through the gate, once per promotion id, never after the
 //! deadline or an abort.
 
+use crate::episodes;
 use crate::metadata::ledger::{self, Promotion};
 use crate::metadata::owner;
 use crate::service::{Call, submit, wire_result};
@@ -144,6 +145,18 @@ fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, Status> {
 
 #[tonic::async_trait]
 impl TargetService for Target {
+    async fn archive_session(
+        &self,
+        request: Request<pb::ArchiveSessionRequest>,
+    ) -> Result<Response<pb::ArchiveSessionResponse>, Status> {
+        finish(episodes::archive(&self.state, request).await)
+    }
+    async fn search_archived_turns(
+        &self,
+        request: Request<pb::SearchArchivedTurnsRequest>,
+    ) -> Result<Response<pb::SearchArchivedTurnsResponse>, Status> {
+        finish(episodes::search_turns(&self.state, request).await)
+    }
     async fn apply(&self, request: Request<pb::ApplyRequest>) -> Result<Response<pb::ApplyResponse>, Status> {
         finish(Self::apply(self, request).await)
     }

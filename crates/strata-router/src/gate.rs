@@ -42,7 +42,8 @@ owned! {
     longterm: RememberRequest, ProposeRequest, ListCandidatesRequest, ConfirmCandidateRequest, RejectCandidateRequest, RecallRequest,
         GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
-        PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest;
+        PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
+        ListEpisodesRequest;
     router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest;
 }
 

@@ -11,6 +11,7 @@
 //!   assemble  the context
 //! ```
 
+mod archive;
 mod assemble;
 mod attest;
 mod gate;

@@ -1,6 +1,7 @@
 //! The three memory services at the router's address: the gate, then the layer. What the router adds to a call is here
 //! and nowhere else: claims to facts of a board, attestations and marks to long-term writes.
 
+use crate::archive::{Archive, late_turns, not_archived};
 use crate::attest::attest;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, relayed, signed, without_transport};
@@ -23,7 +24,7 @@ use strata_api::session::v1::session_memory_service_server::SessionMemoryService
 use strata_api::working::v1 as working;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryService;
 use strata_core::id::Level;
-use strata_core::limits::{BOARD_FACTS, SESSION_FACTS_WRITE};
+use strata_core::limits::{self, BOARD_FACTS, SESSION_FACTS_WRITE};
 use strata_core::policy::authz::Layer;
 use strata_core::policy::ownership::{self, Chain, Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
@@ -150,9 +151,29 @@ impl SessionMemoryService for Proxy {
         &self,
         request: Request<session::SearchTurnsRequest>,
     ) -> Result<Response<session::SearchTurnsResponse>, Status> {
-        pass!(self, request, session.search_turns, "/strata.session.v1.SessionMemoryService/SearchTurns", |_call: &Call| Ok(
-            Response::new(session::SearchTurnsResponse { degraded: true, ..Default::default() })
-        ))
+        let (call, mut body) = self.0.admit("/strata.session.v1.SessionMemoryService/SearchTurns", request)?;
+        if call.passage == Passage::Empty {
+            return Ok(Response::new(session::SearchTurnsResponse { degraded: true, ..Default::default() }));
+        }
+        let page = limits::page("k", body.k, limits::RECALL_K, limits::RECALL_K_MAX).map_err(status)?;
+        // Both lists say how their scores came about, so that they become one.
+        let explain = std::mem::replace(&mut body.explain, true);
+        let mut layer = self.0.layers.session.clone();
+        let (live, archived) =
+            tokio::join!(layer.search_turns(self.0.outgoing(&call, body.clone())), self.0.search_archive(&call, &body));
+        let live = match (relayed(live), &archived) {
+            (Ok(live), _) => live.into_inner(),
+            // A named session that has ended is found by what is kept of it.
+            (Err(refused), Some(archived)) if fault(&refused).reason == Reason::NotFound && archived.episodes > 0 => {
+                session::SearchTurnsResponse { capped: page.capped, ..Default::default() }
+            }
+            (Err(refused), _) => return Err(refused),
+        };
+        let mut merged = self.0.merge(live, archived, page.size as usize);
+        if !explain {
+            merged.hits.iter_mut().for_each(|hit| hit.explain.clear());
+        }
+        Ok(Response::new(merged))
     }
 
     async fn compress_session(
@@ -256,8 +277,35 @@ impl SessionMemoryService for Proxy {
     ) -> Result<Response<session::EndSessionResponse>, Status> {
         let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/EndSession", request)?;
         let place = Place::new(Level::Session, body.session_id.clone());
-        let answer = relayed(self.0.layers.session.clone().end_session(self.0.outgoing(&call, body)).await)?;
+        let (session_id, required) = (body.session_id.clone(), body.require_archive);
+        // Archived first, ended then: what dies in between leaves a live session, and the next call goes on (rule S14).
+        let archive = self.0.archive(&call, &session_id).await;
+        if let (Err(why), true) = (&archive, required) {
+            return Err(status(Fault::unavailable("the archive of the session").with("cause", why.reason.name()).rule(
+                "S14",
+                "session",
+                "the session was to be archived and could not be; it has not ended",
+            )));
+        }
+        let mut answer = relayed(self.0.layers.session.clone().end_session(self.0.outgoing(&call, body)).await)?;
         self.0.end_scope(&call.owner, &place).await;
+        let ended = answer.get_mut();
+        let episode = match archive {
+            Ok(Archive::Kept(episode)) => Some(*episode),
+            Ok(Archive::Gone) => self.0.episode_of(&call, &session_id).await,
+            Err(why) => {
+                ended.findings.push(not_archived(&why));
+                None
+            }
+        };
+        if let Some(episode) = episode {
+            if episode.turns < ended.turns {
+                ended.findings.push(late_turns(ended.turns - episode.turns));
+            }
+            ended.findings.extend(episode.findings);
+            ended.archived_turns = episode.archived_turns;
+            ended.episode_id = episode.episode_id;
+        }
         Ok(answer)
     }
 }
@@ -437,6 +485,13 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::GetSkillRequest>,
     ) -> Result<Response<longterm::GetSkillResponse>, Status> {
         pass!(self, request, longterm.get_skill, "/strata.longterm.v1.LongTermMemoryService/GetSkill")
+    }
+
+    async fn list_episodes(
+        &self,
+        request: Request<longterm::ListEpisodesRequest>,
+    ) -> Result<Response<longterm::ListEpisodesResponse>, Status> {
+        pass!(self, request, longterm.list_episodes, "/strata.longterm.v1.LongTermMemoryService/ListEpisodes")
     }
 
     async fn list_skills(

@@ -688,14 +688,6 @@ fn claimed(
 /// What the judgement over summaries needs to know of language.
 pub(crate) const LANGUAGE: Language<'static> = Language { read: &statements, missing: &values::missing, holds: &values::holds };
 
-/// Whether a turn is worth finding: instructions are not part of what was said.
-pub(crate) const fn is_said(role: Role) -> bool {
-    match role {
-        Role::User | Role::Assistant | Role::Tool => true,
-        Role::System => false,
-    }
-}
-
 /// Values of windows are listed newest first up to a bound: how many each summary may list.
 pub(crate) fn value_shares(summaries: &[&Summary]) -> Vec<usize> {
     let mut left = limits::WINDOW_VALUES;

@@ -354,19 +354,14 @@ impl SessionService {
         let settings = self.shared.settings.load_full();
         let found = self.shared.searcher.search(&settings.recall, &settings.session, query).await?;
         let hit = |hit: crate::search::Hit| {
-            let mut explain = BTreeMap::new();
-            if body.explain {
-                let parts = [
-                    ("cosine", hit.fused.raw.cosine),
-                    ("bm25", hit.fused.raw.bm25),
-                    ("dense_rank", hit.fused.ranks.dense.map(f64::from)),
-                    ("keyword_rank", hit.fused.ranks.keyword.map(f64::from)),
-                    ("fused", Some(hit.fused.fused)),
-                ];
-                explain.extend(parts.into_iter().filter_map(|(name, value)| value.map(|v| (name.to_owned(), v))));
-            }
+            let explain = if body.explain { convert::explain(&hit.fused, found.scale) } else { BTreeMap::new() };
             let (turn, verdict) = hit.turn;
-            pb::TurnHit { turn: Some(convert::wire_turn(&hit.session, turn, verdict.as_ref())), score: hit.score, explain }
+            pb::TurnHit {
+                turn: Some(convert::wire_turn(&hit.session, turn, verdict.as_ref())),
+                score: hit.score,
+                explain,
+                ..pb::TurnHit::default()
+            }
         };
         Ok(pb::SearchTurnsResponse {
             hits: found.hits.into_iter().map(hit).collect(),
@@ -630,6 +625,7 @@ impl SessionService {
             expire_time: Some(common::wire_time(head.expire_time)),
             anchors: state.anchors.iter().map(convert::wire_anchor).collect(),
             summaries: all.iter().zip(shares).map(|(s, share)| convert::wire_summary(s, share)).collect(),
+            agent_id: head.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
         })
     }
 
@@ -644,6 +640,7 @@ impl SessionService {
             end_time: Some(common::wire_time(ended.time)),
             turns: ended.turns,
             already_ended: ended.already,
+            ..pb::EndSessionResponse::default()
         })
     }
 }

@@ -6,6 +6,7 @@
 //! * [`tokens`], [`sentences`]: budgets and cuts (rules C4, S11; cases C080, C084);
 //! * [`slots`]: from a sentence to a registered key (rule K0);
 //! * [`embed`]: from a text to a vector;
+//! * [`turn_rank`]: ranking of turns (rule R14);
 //! * [`rerank`]: a second look at what was found (rule R9).
 //!
 //! Text is scanned on a cleaned copy ([`clean::Cleaned`]) so that invisible and look-alike characters hide nothing
@@ -25,6 +26,7 @@ pub mod script;
 pub mod sentence;
 pub mod slots;
 pub mod tokens;
+pub mod turn_rank;
 pub mod turns;
 pub mod values;
 

@@ -23,24 +23,7 @@ pub fn sensitive_spans(text: &str) -> Vec<SensitiveSpan> {
 /// of what may not be kept (rule S14).
 #[must_use]
 pub fn mask(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut from = 0;
-    for span in sensitive_spans(text) {
-        let label = match span.kind {
-            SensitiveKind::Secret => "[secret]",
-            SensitiveKind::Card => "[card]",
-            SensitiveKind::NationalId => "[id]",
-            SensitiveKind::Phone => "[phone]",
-            SensitiveKind::Email => "[email]",
-            SensitiveKind::Address => "[address]",
-            SensitiveKind::Health => continue,
-        };
-        out.push_str(&text[from..span.start]);
-        out.push_str(label);
-        from = span.end;
-    }
-    out.push_str(&text[from..]);
-    out
+    strata_core::text::mask(text, &sensitive_spans(text))
 }
 
 /// Takes the matched value; says whether it is one.

@@ -2,6 +2,7 @@
 //! named; back to the wire it is total.
 
 pub mod common;
+pub mod episodes;
 pub mod longterm;
 pub mod parts;
 pub mod router;

@@ -2,7 +2,8 @@
 
 use super::common;
 use crate::session::v1 as pb;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use strata_core::policy::recall::{Fused, Raw, Scale};
 use strata_core::policy::session::{Anchor, Artifact, Maker, Role, SessionFact, Shape, Summary, SummarySentence, Turn, Verdict};
 use strata_core::{FactKey, Fault, SessionId, Timestamp, id::check_id, limits, time::SECOND};
 
@@ -144,6 +145,55 @@ pub fn wire_turn(session: &SessionId, turn: Turn, verdict: Option<&Verdict>) -> 
         retracted_by: verdict.map_or(0, |v| v.retracted_by),
         rule: verdict.map(|v| v.rule.0.to_owned()).unwrap_or_default(),
     }
+}
+
+/// A stored turn as it comes back from the layer that keeps it.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `turns[i].<field>`.
+pub fn stored_turn(i: usize, turn: pb::Turn) -> Result<Turn, Fault> {
+    let field = |name: &str| format!("turns[{i}].{name}");
+    if turn.seq == 0 {
+        return Err(Fault::field(field("seq"), "turns are numbered from 1"));
+    }
+    let time = turn.time.as_ref().ok_or_else(|| Fault::field(field("time"), "is required"))?;
+    Ok(Turn {
+        seq: turn.seq,
+        role: role(&field("role"), turn.role)?,
+        text: bounded(&field("text"), &turn.text, limits::TURN_BYTES)?,
+        tool_call_id: if turn.tool_call_id.is_empty() { None } else { Some(turn.tool_call_id) },
+        pinned: turn.pinned,
+        time: common::time(&field("time"), time)?,
+        client_time: common::optional_time(&field("client_time"), turn.client_time.as_ref())?,
+        tokens: turn.tokens,
+        speaker: bounded(&field("speaker"), &turn.speaker, limits::TURN_NAME_BYTES)?,
+        external_id: bounded(&field("external_id"), &turn.external_id, limits::TURN_NAME_BYTES)?,
+    })
+}
+
+/// How a hit's score came about, with what its raw scores were measured against.
+#[must_use]
+pub fn explain<Id>(fused: &Fused<Id>, scale: Scale) -> BTreeMap<String, f64> {
+    let parts = [
+        ("cosine", fused.raw.cosine),
+        ("bm25", fused.raw.bm25),
+        ("dense_rank", fused.ranks.dense.map(f64::from)),
+        ("keyword_rank", fused.ranks.keyword.map(f64::from)),
+        ("fused", Some(fused.fused)),
+        ("cosine_floor", Some(scale.min_similarity)),
+        ("cosine_best", Some(scale.best_cosine)),
+        ("bm25_best", Some(scale.best_bm25)),
+    ];
+    parts.into_iter().filter_map(|(name, value)| value.map(|v| (name.to_owned(), v))).collect()
+}
+
+/// The raw scores of [`explain`], and what they were measured against.
+#[must_use]
+pub fn explained(parts: &BTreeMap<String, f64>) -> (Raw, Scale) {
+    let of = |name: &str| parts.get(name).copied();
+    let end = |name: &str| of(name).unwrap_or_default();
+    let scale = Scale { min_similarity: end("cosine_floor"), best_cosine: end("cosine_best"), best_bm25: end("bm25_best") };
+    (Raw { cosine: of("cosine"), bm25: of("bm25") }, scale)
 }
 
 /// Wire form of an anchor.

@@ -172,6 +172,7 @@ pub const METHODS: &[Method] = &[
     method("/strata.longterm.v1.LongTermMemoryService/ListSkills", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/MatchSkills", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/DeleteSkill", Layer::Longterm, Access::Release, FORGET),
+    method("/strata.longterm.v1.LongTermMemoryService/ListEpisodes", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/ExportMemories", Layer::Longterm, Access::Read, READ),
     method("/strata.longterm.v1.LongTermMemoryService/ImportMemories", Layer::Longterm, Access::Write, CONFIRM),
     method("/strata.longterm.v1.LongTermMemoryService/ForgetMemories", Layer::Longterm, Access::Release, FORGET),
@@ -190,6 +191,9 @@ pub const METHODS: &[Method] = &[
     method("/strata.internal.v1.TargetService/Apply", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.internal.v1.TargetService/Abort", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.internal.v1.TargetService/GetOwners", Layer::Longterm, Access::Internal, INTERNAL),
+    // What they do to long-term memory decides in its modes, like everyone's writes and recall.
+    method("/strata.internal.v1.TargetService/ArchiveSession", Layer::Longterm, Access::Write, INTERNAL),
+    method("/strata.internal.v1.TargetService/SearchArchivedTurns", Layer::Longterm, Access::Recall, INTERNAL),
 ];
 
 /// The row of a method path.

@@ -7,9 +7,11 @@
 //!
 //! Language work is done by `strata-text` and arrives as [`TextFeatures`].
 
+mod episode;
 mod readmit;
 mod seal;
 
+pub use episode::{GatedEpisode, SentenceSubmission, TurnSubmission, episode};
 pub use readmit::readmit;
 pub use seal::Seals;
 
@@ -242,6 +244,8 @@ pub enum Door {
     Relation,
     /// A skill is taught.
     Skill,
+    /// A session ends.
+    Episode,
 }
 
 impl Door {
@@ -257,6 +261,7 @@ impl Door {
         Self::Entity,
         Self::Relation,
         Self::Skill,
+        Self::Episode,
     ];
 
     /// Whether what comes through it on the user's request is an explicit order (rule G9).
@@ -279,6 +284,7 @@ impl Door {
             Self::Entity => "PutEntity",
             Self::Relation => "LinkEntities",
             Self::Skill => "PutSkill",
+            Self::Episode => "ArchiveSession",
         }
     }
 }

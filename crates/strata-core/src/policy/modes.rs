@@ -100,8 +100,11 @@ mod tests {
                     )
                     | (_, "Backup" | "VerifyConsistency")
                     | (_, "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
-                    (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "AssembleContext") => Gate::Empty,
-                    (Mode::WriteOff, "Recall" | "SearchTurns" | "AssembleContext") | (Mode::RecallOff, _) => Gate::Serve,
+                    (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
+                        Gate::Empty
+                    }
+                    (Mode::WriteOff, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext")
+                    | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
                     (Mode::WriteOff, name)
                         if ["Get", "List", "BatchGet", "Lookup", "Match", "Export"].iter().any(|verb| name.starts_with(verb)) =>

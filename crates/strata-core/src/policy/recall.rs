@@ -326,6 +326,58 @@ pub struct Fused<Id> {
     pub raw: Raw,
 }
 
+/// What raw scores were measured against by [`Fusion::MinMax`]: the ends of both legs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scale {
+    /// Lower end of the dense leg.
+    pub min_similarity: f64,
+    /// Best cosine of the list.
+    pub best_cosine: f64,
+    /// Best BM25 score of the list.
+    pub best_bm25: f64,
+}
+
+impl Scale {
+    /// Of both legs of a fusion.
+    #[must_use]
+    pub fn of<Id>(dense: &[(Id, f64)], keyword: &[(Id, f64)], min_similarity: f64) -> Self {
+        let best = |leg: &[(Id, f64)]| leg.iter().filter_map(|hit| round_score(hit.1)).fold(0.0, f64::max);
+        Self { min_similarity, best_cosine: best(dense), best_bm25: best(keyword) }
+    }
+
+    /// Of both lists as one.
+    #[must_use]
+    pub const fn joined(self, other: Self) -> Self {
+        Self {
+            min_similarity: self.min_similarity.max(other.min_similarity),
+            best_cosine: self.best_cosine.max(other.best_cosine),
+            best_bm25: self.best_bm25.max(other.best_bm25),
+        }
+    }
+
+    fn fused(self, raw: Raw, keyword_weight: f64) -> f64 {
+        weighted(
+            scaled(raw.cosine, self.min_similarity.max(0.0), self.best_cosine),
+            scaled(raw.bm25, 0.0, self.best_bm25),
+            keyword_weight,
+        )
+    }
+}
+
+/// A hit's score on the scale of several lists that become one: of two lists, each on its own scale, the best hit has 1 in
+/// both, however bad it is in one. `score` is what became of the fused one on the list's `own` scale. RRF knows ranks only and
+/// the absolute form has one scale for all, so both stay as they are.
+#[must_use]
+pub fn on_joint_scale(settings: &RecallSettings, method: Fusion, score: f64, raw: Raw, own: Scale, joint: Scale) -> f64 {
+    match method {
+        Fusion::Rrf | Fusion::Absolute => score,
+        Fusion::MinMax => {
+            let before = own.fused(raw, settings.keyword_weight);
+            if before > 0.0 { (score * joint.fused(raw, settings.keyword_weight) / before).clamp(0.0, 1.0) } else { score }
+        }
+    }
+}
+
 /// Fuses the legs (rule R4): `dense` holds cosines, `keyword` BM25 scores of hits that passed the [`keyword_gate`], each in
 /// any order; of an id that stands twice in a leg its best score counts. A hit needs an absolute signal: a cosine of at
 /// least `min_similarity`, or a keyword hit (rule R3). Best first; equal scores by id.

@@ -6,7 +6,7 @@
 //! [`summarise`] copies sentences of the kept turns into the range's summary, and [`window`] later shows anchors, newest
 //! turns and summaries within a budget. Order is by turn number everywhere, never by time (cases C063, C065).
 
-use super::recall::Fusion;
+use super::recall::{Fusion, RecallSettings};
 use crate::record::vocabulary;
 use crate::rule::{Finding, RuleId};
 use crate::text::ValueKind;
@@ -49,6 +49,9 @@ pub struct SessionSettings {
     /// Weight of words against vectors when turns are searched: 0..=10. Default 2: raw dialogue is lexical (rule
     /// R14).
     pub search_keyword_weight: f64,
+    /// Whether the turns of a session that ends are kept for 30 days as those of its episode, for SearchTurns. Default true
+    /// (rule S14). Without them the episode has its summary only.
+    pub archive_turns: bool,
 }
 
 impl Default for SessionSettings {
@@ -68,6 +71,7 @@ impl Default for SessionSettings {
             retraction_reach: 200,
             search_fusion: Fusion::MinMax,
             search_keyword_weight: 2.0,
+            archive_turns: true,
         }
     }
 }
@@ -99,6 +103,12 @@ impl SessionSettings {
             return Err(Fault::field("policy.session.search_keyword_weight", "must lie between 0 and 10"));
         }
         Ok(())
+    }
+
+    /// Recall settings for turns: raw dialogue is lexical, so words weigh more than in long-term memory (rule R14).
+    #[must_use]
+    pub fn turn_recall(&self, recall: &RecallSettings) -> RecallSettings {
+        RecallSettings { keyword_weight: self.search_keyword_weight, ..recall.clone() }
     }
 }
 

@@ -2,6 +2,7 @@
 //! what the conflict rules decided; here both are carried out in the caller's transaction: record, history, evidence,
 //! terms, owner row with its epoch, outbox and audit. Nothing else in the crate inserts into `records`.
 
+pub mod episodes;
 pub mod parts;
 
 use super::row::{StoredRecord, by_id, id_bytes};

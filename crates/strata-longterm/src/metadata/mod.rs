@@ -10,7 +10,7 @@
 //! | [`owner`] | who owns what: users, owners, owned keys, revisions, and [`owner::Visible`], the filter of every read |
 //! | [`query`] | reads by id, key, filter, chain |
 //! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
-//! | [`entities`], [`skills`] | what stands beside records |
+//! | [`entities`], [`skills`], [`episodes`] | what stands beside records |
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
@@ -18,6 +18,7 @@
 
 pub mod cursors;
 pub mod entities;
+pub mod episodes;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
@@ -40,6 +41,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "citations of a recall", sql: CITATIONS },
     Migration { version: 3, name: "cursors of record systems", sql: SYNC },
     Migration { version: 4, name: "entities, relations, skills", sql: PARTS },
+    Migration { version: 5, name: "episodes, archived turns", sql: EPISODES },
 ];
 
 /// Every table, index and trigger.
@@ -53,6 +55,9 @@ const SYNC: &str = include_str!("migrations/0003_sync.sql");
 
 /// What stands beside records.
 const PARTS: &str = include_str!("migrations/0004_parts.sql");
+
+/// What stays of ended sessions.
+const EPISODES: &str = include_str!("migrations/0005_episodes.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

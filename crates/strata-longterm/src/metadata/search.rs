@@ -170,7 +170,7 @@ pub fn vector_bytes(vector: &[f32]) -> Vec<u8> {
 }
 
 /// A stored vector.
-fn vector_of(bytes: &[u8]) -> Vec<f32> {
+pub(super) fn vector_of(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
 }
 

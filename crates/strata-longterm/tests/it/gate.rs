@@ -6,6 +6,7 @@ use strata_api::convert::common::wire_time;
 use strata_api::error;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as pb;
+use strata_api::session::v1 as session;
 use strata_core::policy::authz::{Layer, METHODS, Role};
 use strata_core::policy::gate::QuoteState;
 use strata_core::{Fault, Reason};
@@ -229,6 +230,7 @@ const WRITERS: &[(&str, Passes)] = &[
     ("PutEntity", Passes::Words),
     ("LinkEntities", Passes::Words),
     ("PutSkill", Passes::Words),
+    ("ArchiveSession", Passes::Words),
     ("ConfirmCandidate", Passes::StoredWords),
     ("RejectCandidate", Passes::NoWords),
     ("ForgetMemories", Passes::NoWords),
@@ -367,6 +369,43 @@ async fn plant(rpc: &str, user: &Caller, ground: &Ground, statement: pb::Stateme
             };
             user.client().put_skill(request).await.err().and_then(named)
         }
+        "ArchiveSession" => {
+            // Nothing is refused when a session ends: what a rule objects to is left out, and the rule is named.
+            let tool = statement.source == i32::from(pb::Source::ToolResult);
+            let role = if tool { session::Role::Tool } else { session::Role::User };
+            let said = session::Turn {
+                seq: 1,
+                role: role.into(),
+                text: statement.content.clone(),
+                time: Some(wire_time(START)),
+                ..Default::default()
+            };
+            let request = internal::ArchiveSessionRequest {
+                user_id,
+                session_id: format!("planted {n}"),
+                incarnation: 1,
+                turns: vec![said],
+                summary_only: true,
+                ..Default::default()
+            };
+            let sentence =
+                internal::ArchivedSentence { text: statement.content, seqs: vec![1], quote: statement.source_quote, user: !tool };
+            let ends = internal::ArchiveSessionRequest {
+                turns: Vec::new(),
+                complete: true,
+                sentences: vec![sentence],
+                ..request.clone()
+            };
+            user.target().archive_session(request).await.expect("archived");
+            let episode = user.target().archive_session(ends).await.expect("archived").into_inner().episode.expect("there");
+            assert!(episode.summary.is_empty(), "{episode:?}");
+            let by = |rule: &str| episode.findings.iter().any(|f| f.rule == rule && f.outcome == "LEFT_OUT");
+            match (by("G3"), by("G2")) {
+                (true, _) => Some("GATE_PII".to_owned()),
+                (false, true) => Some("GATE_PROVENANCE".to_owned()),
+                (false, false) => None,
+            }
+        }
         other => panic!("{other} takes words and is not tried here: enter how"),
     }
 }
@@ -458,7 +497,8 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
             sync_facts(pb::SyncFactsRequest), report_usage(pb::ReportUsageRequest), put_entity(pb::PutEntityRequest),
             link_entities(pb::LinkEntitiesRequest), delete_entity(pb::DeleteEntityRequest), put_skill(pb::PutSkillRequest),
             delete_skill(pb::DeleteSkillRequest));
-        refused!(target: apply(internal::ApplyRequest), abort(internal::AbortRequest));
+        refused!(target: apply(internal::ApplyRequest), abort(internal::AbortRequest),
+            archive_session(internal::ArchiveSessionRequest));
         let first = pb::ImportMemoriesRequest { user_id: "u1".into(), ..Default::default() };
         let answer = public.import_memories(futures::stream::iter([first])).await;
         assert_eq!(error::fault(&answer.expect_err("refused")).reason, Reason::UnsignedCall);

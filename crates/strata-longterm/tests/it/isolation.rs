@@ -9,7 +9,9 @@ use futures::StreamExt as _;
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor, Value};
 use std::collections::BTreeMap;
+use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as pb;
+use strata_api::session::v1 as session;
 use strata_core::policy::authz::Role;
 use strata_runtime::channel::RpcChannel;
 use strata_runtime::sqlite::SqliteError;
@@ -103,6 +105,27 @@ async fn settle(world: &World, n: usize, caller: &Caller) -> Holdings {
     let history =
         pb::GetHistoryRequest { user_id: user_id.clone(), key: own.keys[0].clone(), page_size: 1, ..Default::default() };
     own.tokens.push(client.get_history(history).await.expect("a page").into_inner().next_page_token);
+    for session in ["first", "second"] {
+        let said = session::Turn {
+            seq: 1,
+            role: session::Role::User.into(),
+            text: format!("I always use the {word} gate"),
+            time: Some(strata_api::convert::common::wire_time(START)),
+            ..Default::default()
+        };
+        let turns = internal::ArchiveSessionRequest {
+            user_id: user_id.clone(),
+            session_id: session.into(),
+            incarnation: 1,
+            turns: vec![said],
+            ..Default::default()
+        };
+        let ends = internal::ArchiveSessionRequest { turns: Vec::new(), complete: true, ..turns.clone() };
+        caller.target().archive_session(turns).await.expect("archived");
+        caller.target().archive_session(ends).await.expect("archived");
+    }
+    let episodes = pb::ListEpisodesRequest { user_id: user_id.clone(), page_size: 1, ..Default::default() };
+    own.tokens.push(client.list_episodes(episodes).await.expect("a page").into_inner().next_page_token);
     let export = pb::ExportMemoriesRequest { user_id: user_id.clone(), scope: pb::ExportScope::All.into(), ..Default::default() };
     let mut lines = client.export_memories(export).await.expect("a stream").into_inner();
     while let Some(line) = lines.message().await.expect("a line") {
@@ -370,6 +393,8 @@ async fn rows_of_victims(world: &World) -> Vec<String> {
             "entities",
             "relations",
             "skills",
+            "episodes",
+            "archived_turns",
         ] {
             let user = match table {
                 "records" | "recalls" | "idempotency" => "t.user_id",

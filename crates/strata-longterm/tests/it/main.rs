@@ -1,6 +1,7 @@
 //! The long-term role as a whole: its services on the local channel over a real SQLite file.
 
 mod concurrency;
+mod episodes;
 mod gate;
 mod isolation;
 mod model;

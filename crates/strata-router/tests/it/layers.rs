@@ -498,6 +498,7 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         delete_entity(longterm::DeleteEntityRequest) -> longterm::DeleteEntityResponse;
         put_skill(longterm::PutSkillRequest) -> longterm::PutSkillResponse;
         get_skill(longterm::GetSkillRequest) -> longterm::GetSkillResponse;
+        list_episodes(longterm::ListEpisodesRequest) -> longterm::ListEpisodesResponse;
         list_skills(longterm::ListSkillsRequest) -> longterm::ListSkillsResponse;
         match_skills(longterm::MatchSkillsRequest) -> longterm::MatchSkillsResponse;
         delete_skill(longterm::DeleteSkillRequest) -> longterm::DeleteSkillResponse;
@@ -579,6 +580,21 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
 
 #[tonic::async_trait]
 impl internal::target_service_server::TargetService for Fake {
+    empty! { longterm_down:
+        search_archived_turns(internal::SearchArchivedTurnsRequest) -> internal::SearchArchivedTurnsResponse;
+    }
+
+    async fn archive_session(
+        &self,
+        request: Request<internal::ArchiveSessionRequest>,
+    ) -> Answer<internal::ArchiveSessionResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let body = request.into_inner();
+        let through = body.turns.last().map_or(0, |turn| turn.seq);
+        let episode = longterm::Episode { episode_id: "e1".into(), session_id: body.session_id, ..Default::default() };
+        Ok(Response::new(internal::ArchiveSessionResponse { episode: Some(episode), through_seq: through }))
+    }
+
     async fn apply(&self, request: Request<internal::ApplyRequest>) -> Answer<internal::ApplyResponse> {
         let claims = self.seen(&request, &self.longterm_down)?;
         let body = request.into_inner();

@@ -1,6 +1,7 @@
 //! The router against layers in this process, over the real signed channel and the real stacks. One binary.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod archive;
 mod assemble;
 mod gate;
 mod layers;

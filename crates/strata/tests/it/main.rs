@@ -6,6 +6,7 @@ mod cli;
 mod cluster;
 mod coverage;
 mod crash;
+mod episodes;
 mod reload;
 mod stories;
 mod survival;

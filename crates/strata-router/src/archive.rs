@@ -1,0 +1,316 @@
+//! The end of a session (rule S14): a small saga over the layers. What the session said is archived at long-term memory, page by
+//! page, each step idempotent, and only then the session is ended; a router that dies between two steps leaves a live
+//! session whose next EndSession goes on where it stopped. And the other half: a search over turns looks into the archive too.
+
+use crate::gate::{Call, Core, level_of};
+use crate::layers::{answer, reading, signed};
+use crate::modes::{self, Passage};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+use strata_api::common::v1::Finding;
+use strata_api::convert::session as convert;
+use strata_api::internal::v1 as internal;
+use strata_api::longterm::v1 as longterm;
+use strata_api::session::v1 as session;
+use strata_core::policy::authz::{self, Layer};
+use strata_core::policy::recall::on_joint_scale;
+use strata_core::policy::session::{Role, SummaryBounds, Turn, TurnCues, Verdict, View, infer_shape, judge, summarise};
+use strata_core::{AgentId, Fault, Owner, Reason, limits};
+use strata_text::tokens;
+use strata_text::turns::turn_cues;
+
+/// Turns read and archived at a time: the language work of a page stays short.
+const PAGE: i32 = 200;
+/// Longest wait of a search for the archive: its live hits are there.
+const ARCHIVE_LOOK: Duration = Duration::from_secs(2);
+
+/// What became of the archive of a session.
+#[derive(Debug)]
+pub(crate) enum Archive {
+    /// It is an episode now.
+    Kept(Box<longterm::Episode>),
+    /// There is no such session any more: it was ended before, or the layer will say that it never was.
+    Gone,
+}
+
+/// A sentence of the session's summary.
+struct Sentence {
+    text: String,
+    seqs: Vec<u32>,
+}
+
+/// What an episode's summary is made from.
+#[derive(Default)]
+struct Said {
+    /// Sentences of the session's own summaries.
+    sentences: Vec<Sentence>,
+    /// Last turn that they cover.
+    covered: u32,
+    /// Turns that sentences name: whether the user said them, and what.
+    named: BTreeMap<u32, (bool, String)>,
+    /// Turns that no summary covers.
+    tail: Vec<Turn>,
+}
+
+impl Core {
+    fn mode_of(&self, path: &str) -> Result<Passage, Fault> {
+        let method = authz::find(path).ok_or_else(|| Fault::new(Reason::NotServed, "no such method"))?;
+        modes::check(&self.modes.load(), method)
+    }
+
+    /// Archives a session that is about to end.
+    ///
+    /// # Errors
+    /// Why nothing, or not all of it, was archived; the session is untouched.
+    pub(crate) async fn archive(&self, call: &Call, session_id: &str) -> Result<Archive, Fault> {
+        self.mode_of("/strata.internal.v1.TargetService/ArchiveSession")?;
+        let text = |id: Option<&AgentId>| id.map(|id| id.as_str().to_owned()).unwrap_or_default();
+        let (user_id, agent_id) = (call.owner.user.as_str().to_owned(), text(call.owner.agent.as_ref()));
+        let reads = || reading(&call.principal, &call.owner);
+        let mut layer = self.layers.session.clone();
+        let get = session::GetSessionRequest {
+            user_id: user_id.clone(),
+            agent_id: agent_id.clone(),
+            session_id: session_id.to_owned(),
+        };
+        let head = match answer(layer.get_session(signed(get, reads())).await) {
+            Ok(head) => head,
+            Err(fault) if matches!(fault.reason, Reason::NotFound | Reason::SessionEnded) => return Ok(Archive::Gone),
+            Err(fault) => return Err(fault),
+        };
+        // The episode belongs to whom the session belonged to, whoever ends it.
+        let agent = if head.agent_id.is_empty() { None } else { Some(AgentId::new(head.agent_id.as_str())?) };
+        let owner = Owner { agent, ..call.owner.clone() };
+        let keep_turns = self.settings.load().session.archive_turns;
+        let part = |turns, sentences, complete| internal::ArchiveSessionRequest {
+            user_id: user_id.clone(),
+            agent_id: head.agent_id.clone(),
+            session_id: session_id.to_owned(),
+            incarnation: head.incarnation,
+            turns,
+            summary_only: !keep_turns,
+            complete,
+            sentences,
+        };
+        let mut said = Said::of(&head);
+        let mut through = self.keep(call, &owner, part(Vec::new(), Vec::new(), false)).await?.through_seq;
+        let mut page_token = String::new();
+        loop {
+            let list = session::ListTurnsRequest {
+                user_id: user_id.clone(),
+                agent_id: agent_id.clone(),
+                session_id: session_id.to_owned(),
+                page_size: PAGE,
+                page_token,
+            };
+            let page = answer(layer.list_turns(signed(list, reads())).await)?;
+            said.read(&page.turns)?;
+            let fresh: Vec<session::Turn> = page.turns.into_iter().filter(|turn| turn.seq > through).collect();
+            if !fresh.is_empty() {
+                through = self.keep(call, &owner, part(fresh, Vec::new(), false)).await?.through_seq;
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        let summary = self.settings.load().session.summary_tokens;
+        let sentences = said.sentences(summary);
+        let kept = self.keep(call, &owner, part(Vec::new(), sentences, true)).await?;
+        let episode = kept.episode.ok_or_else(|| Fault::new(Reason::Internal, "a session without turns was archived"))?;
+        Ok(Archive::Kept(Box::new(episode)))
+    }
+
+    async fn keep(
+        &self,
+        call: &Call,
+        owner: &Owner,
+        part: internal::ArchiveSessionRequest,
+    ) -> Result<internal::ArchiveSessionResponse, Fault> {
+        let identity = reading(&call.principal, owner).writing(level_of(Layer::Longterm, owner), self.fresh_epoch());
+        answer(self.layers.target.clone().archive_session(signed(part, identity)).await)
+    }
+
+    /// The newest episode of a session that has ended, for an EndSession that comes again.
+    pub(crate) async fn episode_of(&self, call: &Call, session_id: &str) -> Option<longterm::Episode> {
+        let request = longterm::ListEpisodesRequest {
+            user_id: call.owner.user.as_str().to_owned(),
+            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            session_id: session_id.to_owned(),
+            page_size: 1,
+            ..Default::default()
+        };
+        self.mode_of("/strata.longterm.v1.LongTermMemoryService/ListEpisodes").ok()?;
+        let mut layer = self.layers.longterm.clone();
+        let asked = layer.list_episodes(signed(request, reading(&call.principal, &call.owner)));
+        answer(tokio::time::timeout(crate::proxy::SIDE_LOOK, asked).await.ok()?).ok()?.episodes.pop()
+    }
+
+    /// Archived turns for a search over live ones; none when long-term memory does not answer or does not recall.
+    pub(crate) async fn search_archive(
+        &self,
+        call: &Call,
+        body: &session::SearchTurnsRequest,
+    ) -> Option<internal::SearchArchivedTurnsResponse> {
+        match self.mode_of("/strata.internal.v1.TargetService/SearchArchivedTurns") {
+            Ok(Passage::Serve) => {}
+            Ok(Passage::Empty | Passage::Defer) | Err(_) => return None,
+        }
+        let request = internal::SearchArchivedTurnsRequest {
+            user_id: body.user_id.clone(),
+            agent_id: body.agent_id.clone(),
+            session_id: body.session_id.clone(),
+            query: body.query.clone(),
+            k: body.k,
+        };
+        let mut layer = self.layers.target.clone();
+        let asked = layer.search_archived_turns(signed(request, reading(&call.principal, &call.owner)));
+        let found = answer(tokio::time::timeout(ARCHIVE_LOOK, asked).await.ok()?);
+        found.inspect_err(|fault| tracing::debug!(reason = fault.reason.name(), "the archive could not be searched")).ok()
+    }
+
+    /// Live and archived hits in one order (rule R14): each score as it were had both lists been one. A turn that is still
+    /// live and already archived is shown live.
+    pub(crate) fn merge(
+        &self,
+        mut live: session::SearchTurnsResponse,
+        archived: Option<internal::SearchArchivedTurnsResponse>,
+        k: usize,
+    ) -> session::SearchTurnsResponse {
+        let Some(archived) = archived else {
+            live.degraded = true;
+            return live;
+        };
+        live.capped |= archived.capped;
+        live.degraded |= archived.degraded && archived.episodes > 0;
+        let settings = self.settings.load();
+        let recall = settings.session.turn_recall(&settings.recall);
+        let of = |hits: &[session::TurnHit]| hits.first().map(|hit| convert::explained(&hit.explain).1);
+        if let (Some(left), Some(right)) = (of(&live.hits), of(&archived.hits)) {
+            let joint = left.joined(right);
+            let there: HashSet<TurnPlace> = live.hits.iter().map(place).collect();
+            live.hits.extend(archived.hits.into_iter().filter(|hit| !there.contains(&place(hit))));
+            for hit in &mut live.hits {
+                let (raw, own) = convert::explained(&hit.explain);
+                hit.score = on_joint_scale(&recall, settings.session.search_fusion, hit.score, raw, own, joint);
+            }
+        } else {
+            live.hits.extend(archived.hits);
+        }
+        // Of equal scores the live turn comes first, then the newer one.
+        live.hits.sort_by(|a, b| {
+            let newer =
+                |hit: &session::TurnHit| hit.turn.as_ref().and_then(|turn| turn.time).map(|time| (time.seconds, time.nanos));
+            b.score.total_cmp(&a.score).then(a.archived.cmp(&b.archived)).then_with(|| newer(b).cmp(&newer(a)))
+        });
+        live.hits.truncate(k);
+        live
+    }
+}
+
+/// What makes two hits one turn: a session's id may be used again, so its time too.
+type TurnPlace = (String, u32, Option<(i64, i32)>);
+
+fn place(hit: &session::TurnHit) -> TurnPlace {
+    let Some(turn) = &hit.turn else { return (String::new(), 0, None) };
+    (turn.session_id.clone(), turn.seq, turn.time.map(|time| (time.seconds, time.nanos)))
+}
+
+/// The finding of a session that ends without an episode.
+pub(crate) fn not_archived(fault: &Fault) -> Finding {
+    Finding {
+        rule: "S14".to_owned(),
+        outcome: "NOT_ARCHIVED".to_owned(),
+        because: format!("long-term memory did not take the session: {}", fault.reason.name()),
+    }
+}
+
+/// The finding of turns that came while the session was being archived.
+pub(crate) fn late_turns(turns: u32) -> Finding {
+    Finding {
+        rule: "S14".to_owned(),
+        outcome: "NOT_ARCHIVED".to_owned(),
+        because: format!("the last {turns} turns came while the session was being archived"),
+    }
+}
+
+impl Said {
+    /// The session's own summaries: the rules engine's last state, or what a client's model made of it.
+    fn of(head: &session::GetSessionResponse) -> Self {
+        let mut said = Self::default();
+        for summary in &head.summaries {
+            said.covered = said.covered.max(summary.to_seq);
+            for sentence in &summary.sentences {
+                said.named.extend(sentence.seqs.iter().map(|seq| (*seq, (false, String::new()))));
+                said.sentences.push(Sentence { text: sentence.text.clone(), seqs: sentence.seqs.clone() });
+            }
+        }
+        said
+    }
+
+    /// Notes what the summary needs of a page of turns.
+    fn read(&mut self, page: &[session::Turn]) -> Result<(), Fault> {
+        for (i, turn) in page.iter().enumerate() {
+            if let Some(named) = self.named.get_mut(&turn.seq) {
+                *named = (turn.role() == session::Role::User, turn.text.clone());
+            }
+            if turn.seq > self.covered {
+                self.tail.push(convert::stored_turn(i, turn.clone())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The sentences with the words they are held against. What no summary covers is summarised by the rules S2 to S5, as a
+    /// compression would.
+    fn sentences(mut self, tokens_of_summary: u32) -> Vec<internal::ArchivedSentence> {
+        let cues: Vec<TurnCues> = self.tail.iter().map(|turn| turn_cues(&turn.text, turn.role)).collect();
+        let views: Vec<View<'_>> = self.tail.iter().zip(&cues).map(|(turn, cues)| View { turn, cues }).collect();
+        let verdicts: BTreeMap<u32, Verdict> = judge(&views).into_iter().map(|verdict| (verdict.seq, verdict)).collect();
+        let bounds = SummaryBounds { tokens: tokens_of_summary, tool_tokens: 0, shape: infer_shape(&views).0, level: 0 };
+        // A turn that is shown verbatim in a window is part of what the session was about.
+        let told: BTreeMap<u32, Verdict> = verdicts
+            .into_iter()
+            .map(|(seq, mut verdict)| {
+                if verdict.outcome == strata_core::policy::session::Outcome::Verbatim {
+                    verdict.outcome = strata_core::policy::session::Outcome::Anchored;
+                }
+                (seq, verdict)
+            })
+            .collect();
+        let tail = summarise(&views, &told, bounds, &tokens::count, &tokens::cut);
+        for sentence in tail.into_iter().flat_map(|summary| summary.sentences) {
+            self.sentences.push(Sentence { text: sentence.text, seqs: sentence.seqs });
+        }
+        for turn in &self.tail {
+            self.named.insert(turn.seq, (turn.role == Role::User, turn.text.clone()));
+        }
+        let mut seen = BTreeSet::new();
+        // The newest are the present state.
+        let mut out: Vec<internal::ArchivedSentence> = self
+            .sentences
+            .iter()
+            .rev()
+            .filter(|sentence| sentence.text.chars().count() <= limits::CONTENT_CHARS && seen.insert(sentence.text.clone()))
+            .take(limits::SUMMARY_SENTENCES)
+            .map(|sentence| self.held_against(sentence))
+            .collect();
+        out.reverse();
+        out
+    }
+
+    fn held_against(&self, sentence: &Sentence) -> internal::ArchivedSentence {
+        let turns: Vec<&(bool, String)> = sentence.seqs.iter().filter_map(|seq| self.named.get(seq)).collect();
+        let user = !turns.is_empty() && turns.len() == sentence.seqs.len() && turns.iter().all(|turn| turn.0);
+        // A sentence that was copied stands for itself; what else its turns say is not its own.
+        let copied = turns.iter().any(|turn| turn.1.contains(&sentence.text));
+        let quote = if copied {
+            sentence.text.clone()
+        } else {
+            let all = turns.iter().map(|turn| turn.1.as_str()).collect::<Vec<_>>().join("\n");
+            tokens::cut_chars(&all, limits::EPISODE_QUOTE_CHARS).to_owned()
+        };
+        let quote = if quote.trim().is_empty() { sentence.text.clone() } else { quote };
+        internal::ArchivedSentence { text: sentence.text.clone(), seqs: sentence.seqs.clone(), quote, user }
+    }
+}
