@@ -70,27 +70,42 @@ fn keyless_percent() -> u32 {
     if model_dir().join("weights.npz").exists() { 10 } else { 15 }
 }
 
-async fn play(world: &World, n: usize, case: &Case, keyed: bool) -> Seen {
-    let mut seen = Seen::default();
-    let user = world.user(&format!("u{n}"));
-    let said = |hours: i64| user.clone().said(START.plus(hours * 3_600 * SECOND));
-    let statement = |text: &str, value: &str| match keyed {
+/// Who speaks in a case.
+fn speaker(world: &World, n: usize) -> Caller {
+    world.user(&format!("u{n}"))
+}
+
+fn statement(case: &Case, keyed: bool, text: &str, value: &str) -> pb::Statement {
+    match keyed {
         true => states(&case.template.key, if value.is_empty() { "no" } else { value }, text),
         false => says(text),
-    };
-    let remembered = |caller: Caller, statement: pb::Statement| async move {
-        let text = statement.content.clone();
-        caller.remember(statement).await.unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
-    };
+    }
+}
+
+async fn remembered(caller: &Caller, hours: i64, statement: pb::Statement) -> pb::WriteResult {
+    let text = statement.content.clone();
+    let caller = caller.clone().said(START.plus(hours * 3_600 * SECOND));
+    caller.remember(statement).await.unwrap_or_else(|fault| panic!("{text}: {fault:?}"))
+}
+
+/// What is said first: facts that are near, and the one that will be corrected.
+async fn begin(world: &World, n: usize, case: &Case, keyed: bool) -> (Vec<String>, String) {
+    let user = speaker(world, n);
     let mut near = Vec::new();
     for text in &case.template.near {
-        near.push(id(&remembered(said(-9), says(&case.filled(text))).await));
+        near.push(id(&remembered(&user, -9, says(&case.filled(text))).await));
     }
+    let old = statement(case, keyed, &case.filled(&case.template.old), &case.values[0]);
+    (near, id(&remembered(&user, -8, old).await))
+}
+
+/// The correction, and the questions after it.
+async fn play(world: &World, n: usize, case: &Case, keyed: bool, (near, old): (Vec<String>, String)) -> Seen {
+    let mut seen = Seen::default();
+    let user = speaker(world, n);
     let old_text = case.filled(&case.template.old);
-    let old = remembered(said(-8), statement(&old_text, &case.values[0])).await;
-    let old = id(&old);
     let new_text = case.filled(&case.template.new);
-    let new = remembered(said(-1), statement(&new_text, &case.values[1])).await;
+    let new = remembered(&user, -1, statement(case, keyed, &new_text, &case.values[1])).await;
     if status(&new) != pb::Status::Active {
         seen.notes.push(format!("waits: {new_text:?} {:?}", rules(&new)));
     }
@@ -149,8 +164,15 @@ async fn measure(language: &str, table: &str, keyed: bool) -> (u32, u32) {
     let embedder = embedder();
     let by = if embedder.is_some() { "words and meaning" } else { "words" };
     let world = World::with_embedder(7, embedder).await;
-    let seen: Vec<Seen> =
-        stream::iter(cases.iter().enumerate()).map(|(n, case)| play(&world, n, case, keyed)).buffered(4).collect().await;
+    let begun: Vec<(Vec<String>, String)> =
+        stream::iter(cases.iter().enumerate()).map(|(n, case)| begin(&world, n, case, keyed)).buffered(16).collect().await;
+    // A correction comes when the index knows what it corrects.
+    world.settled().await;
+    let seen: Vec<Seen> = stream::iter(cases.iter().enumerate().zip(begun))
+        .map(|((n, case), begun)| play(&world, n, case, keyed, begun))
+        .buffered(16)
+        .collect()
+        .await;
     let sum = |part: fn(&Seen) -> u32| seen.iter().map(part).sum::<u32>();
     let (leaks, questions) = (sum(|s| s.leaks), sum(|s| s.questions));
     let superseded = sum(|s| u32::from(s.superseded));

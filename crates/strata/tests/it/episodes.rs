@@ -49,8 +49,8 @@ fn a86_a_session_ends_as_an_episode_whose_turns_are_found_beside_live_ones() {
     end(&cluster, "zh", "00000000-0000-4000-8000-000000000002");
 
     let hits = search(&cluster, USER, "night train to Vienna");
-    assert!(text(&hits[0]).contains("Vienna, budget"), "{hits:?}");
-    assert_eq!((hits[0]["archived"].as_bool(), hits[0]["episode_id"].as_str()), (Some(true), Some(episode.as_str())));
+    let found = hits.iter().take(2).find(|hit| text(hit).contains("Vienna, budget")).unwrap_or_else(|| panic!("{hits:?}"));
+    assert_eq!((found["archived"].as_bool(), found["episode_id"].as_str()), (Some(true), Some(episode.as_str())));
     assert!(
         hits.iter().any(|hit| text(hit).contains("Prague") && hit["archived"] != true),
         "live hits stand beside it: {hits:?}"
