@@ -220,8 +220,9 @@ pub fn rank(
     };
     let max_bm25 = f64::from(bm25::ceiling(query.iter().map(|q| q.1)));
     let (dense, keyword) = (of(&dense), of(&keyword));
-    let scale = Scale::of(&dense, &keyword, min_similarity);
-    let fused = recall::fuse(settings, method, &dense, &keyword, Bounds { min_similarity, max_bm25 });
+    let bounds = Bounds { min_similarity, max_bm25 };
+    let scale = Scale::of(&dense, &keyword, bounds);
+    let fused = recall::fuse(settings, method, &dense, &keyword, bounds);
 
     let entries: BTreeMap<(usize, u32), &IndexedTurn> = said.into_iter().collect();
     let entry = |id: &(usize, u32)| entries.get(id).copied();

@@ -183,6 +183,7 @@ pub fn explain<Id>(fused: &Fused<Id>, scale: Scale) -> BTreeMap<String, f64> {
         ("cosine_floor", Some(scale.min_similarity)),
         ("cosine_best", Some(scale.best_cosine)),
         ("bm25_best", Some(scale.best_bm25)),
+        ("bm25_max", Some(scale.max_bm25)),
     ];
     parts.into_iter().filter_map(|(name, value)| value.map(|v| (name.to_owned(), v))).collect()
 }
@@ -192,7 +193,12 @@ pub fn explain<Id>(fused: &Fused<Id>, scale: Scale) -> BTreeMap<String, f64> {
 pub fn explained(parts: &BTreeMap<String, f64>) -> (Raw, Scale) {
     let of = |name: &str| parts.get(name).copied();
     let end = |name: &str| of(name).unwrap_or_default();
-    let scale = Scale { min_similarity: end("cosine_floor"), best_cosine: end("cosine_best"), best_bm25: end("bm25_best") };
+    let scale = Scale {
+        min_similarity: end("cosine_floor"),
+        best_cosine: end("cosine_best"),
+        best_bm25: end("bm25_best"),
+        max_bm25: end("bm25_max"),
+    };
     (Raw { cosine: of("cosine"), bm25: of("bm25") }, scale)
 }
 

@@ -335,24 +335,33 @@ pub struct Scale {
     pub best_cosine: f64,
     /// Best BM25 score of the list.
     pub best_bm25: f64,
+    /// Largest BM25 score that the query could get in the list.
+    pub max_bm25: f64,
 }
 
 impl Scale {
     /// Of both legs of a fusion.
     #[must_use]
-    pub fn of<Id>(dense: &[(Id, f64)], keyword: &[(Id, f64)], min_similarity: f64) -> Self {
+    pub fn of<Id>(dense: &[(Id, f64)], keyword: &[(Id, f64)], bounds: Bounds) -> Self {
         let best = |leg: &[(Id, f64)]| leg.iter().filter_map(|hit| round_score(hit.1)).fold(0.0, f64::max);
-        Self { min_similarity, best_cosine: best(dense), best_bm25: best(keyword) }
+        let (min_similarity, max_bm25) = (bounds.min_similarity, bounds.max_bm25);
+        Self { min_similarity, best_cosine: best(dense), best_bm25: best(keyword), max_bm25 }
     }
 
-    /// Of both lists as one.
+    /// Of both lists as one, with BM25 as the share of what the query could get: the IDF of two lists are two measures, and
+    /// a word that one list does not know at all makes all of its hits worth less.
     #[must_use]
-    pub const fn joined(self, other: Self) -> Self {
+    pub fn joined(self, other: Self) -> Self {
         Self {
             min_similarity: self.min_similarity.max(other.min_similarity),
             best_cosine: self.best_cosine.max(other.best_cosine),
-            best_bm25: self.best_bm25.max(other.best_bm25),
+            best_bm25: self.share(self.best_bm25).max(other.share(other.best_bm25)),
+            max_bm25: 1.0,
         }
+    }
+
+    fn share(self, bm25: f64) -> f64 {
+        if self.max_bm25 > 0.0 { bm25 / self.max_bm25 } else { 0.0 }
     }
 
     fn fused(self, raw: Raw, keyword_weight: f64) -> f64 {
@@ -373,7 +382,8 @@ pub fn on_joint_scale(settings: &RecallSettings, method: Fusion, score: f64, raw
         Fusion::Rrf | Fusion::Absolute => score,
         Fusion::MinMax => {
             let before = own.fused(raw, settings.keyword_weight);
-            if before > 0.0 { (score * joint.fused(raw, settings.keyword_weight) / before).clamp(0.0, 1.0) } else { score }
+            let shares = Raw { bm25: raw.bm25.map(|bm25| own.share(bm25)), ..raw };
+            if before > 0.0 { (score * joint.fused(shares, settings.keyword_weight) / before).clamp(0.0, 1.0) } else { score }
         }
     }
 }
@@ -1125,6 +1135,20 @@ mod tests {
         let long = TurnFacts { words: 64, ..turns[2] };
         let scores = with_neighbours(&s, &[turns[0], turns[1], long]);
         assert!(near(scores[2], (0.4 + 0.5 * (0.4 * 0.8 + 0.2 * 0.2)) / 1.6), "a long turn speaks for itself: {scores:?}");
+    }
+
+    #[test]
+    fn r14_of_two_lists_the_hit_with_more_of_the_query_is_first() {
+        let s = settings();
+        // "night train to Prague": one list knows all of it, the other not the rarest word; each has its best hit at 1.
+        let (own, other) = (
+            Scale { best_bm25: 2.0, max_bm25: 2.5, ..Scale::default() },
+            Scale { best_bm25: 3.0, max_bm25: 6.0, ..Scale::default() },
+        );
+        let joint = own.joined(other);
+        assert_eq!(joint, other.joined(own));
+        let score = |bm25, own| on_joint_scale(&s, Fusion::MinMax, 1.0, Raw { cosine: None, bm25: Some(bm25) }, own, joint);
+        assert!(near(score(2.0, own), 1.0) && near(score(3.0, other), 0.5 / 0.8), "{} {}", score(2.0, own), score(3.0, other));
     }
 
     #[test]
