@@ -1,5 +1,5 @@
 //! Entities, their names and their relations. Reads are filtered to visible owners like those of records; what is written
-//! was read back from a [`Gated`](strata_core::policy::gate::Gated) statement by [`crate::write`].
+//! was read back from a [`Gated`](strata_core::policy::gate::Gated) statement by `write`.
 
 use super::row::{id_bytes, id_from};
 use super::{Sql, StoredOwner, Visible, corrupt};
