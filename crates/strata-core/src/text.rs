@@ -190,6 +190,10 @@ pub struct TextFeatures {
     pub topics: Vec<String>,
     /// Words of others are reported: "my boss said ...", "他说" (rule G12 finer points).
     pub reported: bool,
+    /// Speaks of somebody near the user and not of the user: "my brother is ...", "我哥哥..." (rule G12).
+    pub of_kin: bool,
+    /// Speaks of the user: "I am ...", "我..." (rule G12).
+    pub of_user: bool,
 }
 
 /// What a statement says of what, as far as two statements are to be compared (rule K0). Made by `strata_text::aspect`.

@@ -72,6 +72,11 @@ pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
     }
     let said = strata_text::features(&quote);
     turn.match_indices(&quote).any(|(at, _)| {
+        // Of a question only the whole is a quote: what it asks is not what the user said.
+        let sentence = strata_text::sentence_spans(&turn).into_iter().find(|span| span.contains(&at));
+        if sentence.is_some_and(|span| strata_text::features(&turn[span]).question) && !said.question {
+            return false;
+        }
         let before = &turn[..at];
         let clause = before.rfind(is_clause_end).map_or(0, |end| end + turn[end..].chars().next().map_or(0, char::len_utf8));
         if turn[clause..at].trim().is_empty() {
@@ -121,6 +126,9 @@ mod tests {
             ("like tea", "I do not like tea"),
             ("art", "I want to start"),
             ("I live in Paris", "I live in Berlin"),
+            ("my cost centre is A-100", "Is it true that my cost centre is A-100? I guess so."),
+            ("I have a meeting on 5 May", "Do I have a meeting on 5 May?"),
+            ("我住在上海", "你觉得我住在上海吗？"),
         ] {
             assert!(!stands_in(quote, turn), "{quote} in {turn}");
         }

@@ -897,6 +897,30 @@ static THIRD_PERSON: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
+/// A statement that begins with somebody near the user. "My wife and I" are not among them.
+static KIN: LazyLock<Regex> = LazyLock::new(|| {
+    regex(concat!(
+        r"(?i)^\W*(?:my|our) (?:[\w-]+ ){0,2}?(?:wife|husband|partner|friend|mother|mom|mum|father|dad|brother|sister|son|daughter|",
+        r"kid|child|baby|uncle|aunt|cousin|grandma|grandpa|grandmother|grandfather|nephew|niece|boss|manager|colleague|neighbou?r|",
+        r"roommate|flatmate|girlfriend|boyfriend)s?(?:-in-law)? (?:is|was|has|had|lives?|works?|likes?|loves?|hates?|prefers?|eats?|",
+        r"drinks?|drives?|needs?|wants?|uses?|takes?|plays?|speaks?|owns?|can|will|does)\b|",
+        r"^\W*(?:我的?|咱)(?:家的?)?(?:爸爸?|妈妈?|爷爷|奶奶|姥姥|外公|外婆|哥哥?|姐姐?|弟弟?|妹妹?|儿子|女儿|孩子|老婆|老公|妻子|丈夫|媳妇|男朋友|女朋友|",
+        r"叔叔|阿姨|舅舅|姑姑|同事|同学|朋友|室友|邻居|老板|领导|经理)(?:他|她)?(?:[^和跟与及、]|$)"
+    ))
+});
+/// A statement that begins with the user.
+static USER: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:I|I'm|I've|the user)\b|用户|本人|我)"));
+
+/// Whether a text speaks of somebody near the user (rule G12).
+pub(crate) fn of_kin(cleaned: &Cleaned) -> bool {
+    KIN.is_match(&cleaned.text)
+}
+
+/// Whether a text speaks of the user (rule G12).
+pub(crate) fn of_user(cleaned: &Cleaned) -> bool {
+    USER.is_match(&cleaned.text) && !KIN.is_match(&cleaned.text)
+}
+
 /// What goes wrong: a complaint about a thing is no rule for the future, however often it happens.
 static COMPLAINT: LazyLock<Regex> = LazyLock::new(|| {
     compile(
@@ -1104,6 +1128,28 @@ pub(crate) fn content_chars(cleaned: &Cleaned) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g12_of_whom_a_statement_speaks() {
+        for text in [
+            "My brother is allergic to peanuts.",
+            "my little sister lives in Rome",
+            "我哥哥住在上海。",
+            "我老婆不吃辣",
+            "我的同事在柏林",
+        ] {
+            let cleaned = Cleaned::new(text);
+            assert!(of_kin(&cleaned) && !of_user(&cleaned), "{text}");
+        }
+        for text in
+            ["I am allergic to peanuts.", "I'm in Berlin", "我住在上海。", "我和老婆住在上海", "Ｉ live in Rome", "用户住在上海"]
+        {
+            let cleaned = Cleaned::new(text);
+            assert!(of_user(&cleaned) && !of_kin(&cleaned), "{text}");
+        }
+        let neither = Cleaned::new("My cost centre is A-100.");
+        assert!(!of_kin(&neither) && !of_user(&neither));
+    }
 
     #[test]
     fn a57_a_bare_cue_is_noise_and_a_question_states_nothing() {

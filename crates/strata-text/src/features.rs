@@ -29,5 +29,7 @@ pub fn features(text: &str) -> TextFeatures {
         unreal: reality::unreal(&cleaned),
         topics: topics::topics(text),
         reported: cues::reported(&cleaned),
+        of_kin: cues::of_kin(&cleaned),
+        of_user: cues::of_user(&cleaned),
     }
 }

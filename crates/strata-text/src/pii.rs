@@ -93,6 +93,16 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         false,
     ),
     (SensitiveKind::Secret, r#"(?:密码|口令|密钥|令牌|秘钥|暗号)[:：]?\s*["'“]?(?P<v>[!-~]{4,})"#, keylike, false),
+    (SensitiveKind::Secret, r#"(?i)(?-u:\b)(?:pw|my pass)(?:\s|is|was|:|=)+["']?(?P<v>[!-~]{5,})"#, keylike, false),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?P<v>[^\s"']{4,}) is (?:my|our|the) (?:[\w-]+ ){0,2}?(?:pass ?word|passphrase|passcode|pin)(?-u:\b)"#,
+        keylike,
+        false,
+    ),
+    (SensitiveKind::Secret, r"(?-u:\b)PIN(?: code)?\s+(?P<v>\d{4,8})(?-u:\b)", any, true),
+    (SensitiveKind::Secret, r"(?:密码|口令)[:：]?\s*(?P<v>\d{4,12})", any, true),
+    (SensitiveKind::Secret, r"(?i)(?-u:\b)aws(?-u:\b)[^\n]{0,24}?(?P<v>[A-Za-z0-9/+]{40})", any, false),
     // Digits one by one or in groups, and spoken ones.
     (
         SensitiveKind::Secret,
@@ -135,7 +145,7 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     // One-time codes (G3: they count).
     (
         SensitiveKind::Secret,
-        r"(?i)(?:verification code|security code|one[- ]time (?:code|password|passcode)|otp(?: code)?|2fa code|auth(?:entication)? code|login code|sms code|cvv2?|cvc|验证码|动态码|校验码|动态口令|短信码|安全码)[^\d\n]{0,12}(?P<v>\d{3,8}|\d{2,4}[ -]\d{2,4})",
+        r"(?i)(?:verification code|security code|recovery code|backup code|one[- ]time (?:code|password|passcode)|otp(?: code)?|2fa code|auth(?:entication)? code|login code|sms code|cvv2?|cvc|验证码|动态码|校验码|动态口令|短信码|安全码)[^\d\n]{0,12}(?P<v>\d{2,4}[ -]\d{2,4}|\d{3,8})",
         any,
         true,
     ),
@@ -795,6 +805,13 @@ mod tests {
         use SensitiveKind::{Address, Card, Email, Health, NationalId, Phone, Secret};
         for (text, kind) in [
             ("my password is hunter2", Secret),
+            ("pw: hunter2!X", Secret),
+            ("my pass is hunter2!X", Secret),
+            ("hunter2 is my password", Secret),
+            ("PIN 4921", Secret),
+            ("我的支付密码 482913", Secret),
+            ("recovery code is 8291-2231", Secret),
+            ("AWS secret wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", Secret),
             ("My pass word: correct-horse-battery", Secret),
             ("password: Tr0ub4dor&3", Secret),
             ("我的密码是abc12345", Secret),

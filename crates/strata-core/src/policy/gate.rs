@@ -934,6 +934,9 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
                 "the quote says it under a condition, of a time that is over or in play, and the content as it were so",
             ));
         }
+        if quote.of_kin && submission.content.of_user {
+            refused.push(Finding::new("G12", "REFUSED", "the quote speaks of somebody else and the content of the user"));
+        }
         if changes_topic(submission.content, quote) {
             refused.push(Finding::new("G12", "REFUSED", "is about something the quote does not speak of"));
         }
@@ -1001,11 +1004,11 @@ fn claims_more(submission: &Submission<'_>) -> bool {
 
 /// Whether the clause of the quote that the content is about denies, and the content does not (rule G12).
 fn drops_denial(content: &TextFeatures, quote: &TextFeatures) -> bool {
-    if content.negation != Negation::None || content.aversion || quote.negation != Negation::Full {
+    if content.negation != Negation::None || content.aversion || quote.negation == Negation::None {
         return false;
     }
-    // Of equals the one that denies least.
-    closest_clause(content, quote, |clause| clause.negation).is_some_and(|clause| clause.negation == Negation::Full)
+    // Of equals the one that denies least. "Hardly ever" says no as well.
+    closest_clause(content, quote, |clause| clause.negation).is_some_and(|clause| clause.negation != Negation::None)
 }
 
 const fn value_words(kind: ValueKind) -> &'static str {
