@@ -8,4 +8,6 @@ deny=$root/bin/cargo-deny
 if ! [ -x "$deny" ]; then
   cargo install cargo-deny --locked --version "$version" --root "$root" --quiet
 fi
+# The crates of every platform, those that no build here needs too: cargo-deny reads them all and must not fetch them itself.
+cargo fetch --locked --quiet
 "$deny" --locked --offline check --hide-inclusion-graph bans licenses sources
