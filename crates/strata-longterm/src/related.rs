@@ -9,6 +9,7 @@ use crate::recall::caller_space;
 use crate::scope::OwnerScope;
 use crate::state::State;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use strata_core::policy::conflict::{Replacement, replacement};
 use strata_core::policy::gate::{Gated, Standing, is_user};
@@ -26,6 +27,19 @@ const BY_WORDS: usize = 24;
 const BY_MEANING: u32 = 8;
 /// Longest wait for the statement's vector; without it the words decide.
 const EMBED_WAIT: Duration = Duration::from_millis(250);
+
+/// Records whose aspects are kept: to read one takes longer than to look for it, and a user's newest are compared again at
+/// every write.
+const ASPECTS: u64 = 8_192;
+
+/// Aspects of records.
+pub type Aspects = moka::sync::Cache<MemoryId, Arc<Aspect>>;
+
+/// None yet.
+#[must_use]
+pub fn aspects() -> Aspects {
+    moka::sync::Cache::new(ASPECTS)
+}
 
 /// What a statement does to a record of another slot.
 pub type Related = (MemoryId, Replacement);
@@ -69,7 +83,7 @@ impl State {
         let terms: Vec<u32> = query_terms(&content).iter().map(|(term, _)| *term).take(TERMS).collect();
         let agent = scope.owner().agent.clone();
         let keyed = gated.key().is_some();
-        let asked = scope.clone();
+        let (asked, aspects) = (scope.clone(), self.aspects.clone());
         let found = self
             .read(&asked, move |db, visible| {
                 let mut ids = query::sharing_terms(db, visible, &terms, BY_WORDS)?;
@@ -84,7 +98,7 @@ impl State {
                     if !open {
                         continue;
                     }
-                    let aspect: Aspect = aspect(&old.record.content);
+                    let aspect = aspects.get_with(id, || Arc::new(aspect(&old.record.content)));
                     let cosine = cosines.get(&id).copied();
                     let Some(replacement) = replacement(&aspect, &said, cosine, near) else { continue };
                     // The values of a set are taken out by name only, never by likeness. A statement with a slot of its own

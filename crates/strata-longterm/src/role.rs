@@ -120,6 +120,7 @@ impl LongtermRole {
             tokens: PageTokens::new(&deps.secret),
             challenges: Challenges::new(&deps.secret),
             tombstones: Tombstones::new(&deps.secret),
+            aspects: crate::related::aspects(),
             seals: Seals::new(&deps.secret),
             ports: deps.ports,
             settings: deps.settings,

@@ -41,6 +41,8 @@ pub struct State {
     pub challenges: Challenges,
     /// Digests of erased statements (rule E7).
     pub tombstones: Tombstones,
+    /// What records say, as far as statements are compared; their texts never change.
+    pub aspects: crate::related::Aspects,
     /// Signatures of exported lines.
     pub seals: Seals,
 }
