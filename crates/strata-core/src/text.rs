@@ -196,6 +196,13 @@ pub struct TextFeatures {
     pub of_user: bool,
 }
 
+/// Pairs of letters that follow each other: how alike two clauses are, in any script.
+#[must_use]
+pub fn letter_pairs(text: &str) -> BTreeSet<(char, char)> {
+    let letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
+    letters.windows(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
 /// What a statement says of what, as far as two statements are to be compared (rule K0). Made by `strata_text::aspect`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aspect {

@@ -88,9 +88,12 @@ struct Read {
 impl Read {
     fn of(state: &State, by: &Submitter<'_>, statement: &Statement) -> Result<Self, Fault> {
         let quote = features(&statement.source_quote);
+        // Most statements are their own quote: one reading serves both.
+        let same = statement.content == statement.source_quote;
+        let content = if same { quote.clone() } else { features(&statement.content) };
         Ok(Self {
             vector: supplied_vector(state, statement)?,
-            content: features(&statement.content),
+            content,
             others: [features(&other_texts(statement))],
             resolved_dates: gate::resolved_dates(&quote, by.attestation.turn_time),
             quote,

@@ -20,7 +20,7 @@ use super::registry::KeySpec;
 use crate::id::{FactKey, Owner, join};
 use crate::record::{Kind, Record, Sensitivity, Source, SourceRef, Tier, Trigger, Value};
 use crate::rule::Finding;
-use crate::text::{Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind};
+use crate::text::{Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind, letter_pairs};
 use crate::time::{DAY, HOUR, MINUTE};
 use crate::{Fault, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -971,15 +971,11 @@ fn closest_clause<'a, W: Ord>(
     quote: &'a TextFeatures,
     weight: impl Fn(&Clause) -> W,
 ) -> Option<&'a Clause> {
-    let pairs = |text: &str| -> BTreeSet<(char, char)> {
-        let letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
-        letters.windows(2).map(|w| (w[0], w[1])).collect()
-    };
-    let of_content = pairs(&content.normal);
+    let of_content = letter_pairs(&content.normal);
     quote
         .clauses
         .iter()
-        .max_by_key(|clause| (pairs(&clause.normal).intersection(&of_content).count(), std::cmp::Reverse(weight(clause))))
+        .max_by_key(|clause| (letter_pairs(&clause.normal).intersection(&of_content).count(), std::cmp::Reverse(weight(clause))))
 }
 
 /// Whether a slot is claimed that the content only hedges at, or says of a time that is over, under a condition, in play

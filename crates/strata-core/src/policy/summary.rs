@@ -6,7 +6,7 @@
 
 use super::session::{Outcome, Role, SentenceCues, Shape, Summary, SummaryBounds, Turn, Verdict, View};
 use crate::rule::RuleId;
-use crate::text::{Certainty, Negation, ProtectedValue, TextFeatures};
+use crate::text::{Certainty, Negation, ProtectedValue, TextFeatures, letter_pairs};
 use crate::{Fault, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -326,11 +326,6 @@ fn about<'a, 's>(claim: &Statement, sources: &'a [Source<'s>]) -> Vec<&'a Source
     };
     let best = sources.iter().map(score).max().unwrap_or(0);
     sources.iter().filter(|source| score(source) == best && !source.statement.cues.courtesy).collect()
-}
-
-fn letter_pairs(text: &str) -> BTreeSet<(char, char)> {
-    let letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
-    letters.windows(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
 /// Negations are compared clause by clause: each clause of the claim with the one of its turns that shares most letters
