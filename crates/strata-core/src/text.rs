@@ -142,6 +142,8 @@ pub struct Clause {
     pub negation: Negation,
     /// Said under a condition, of a time that is over, in play or in jest: not, or not simply, so (rule G12).
     pub qualified: bool,
+    /// Said of a time to come: a plan, a date ahead (rule G12).
+    pub ahead: bool,
 }
 
 /// Everything the gate needs to know about the language of one text. Made by `strata_text::features`.
@@ -194,6 +196,74 @@ pub struct TextFeatures {
     pub of_kin: bool,
     /// Speaks of the user: "I am ...", "我..." (rule G12).
     pub of_user: bool,
+    /// Who does what to whom, where the sides cannot be exchanged (rules G12, S5).
+    pub relations: Vec<Relation>,
+    /// Which way bounds and duties point (rules G12, S5), sorted.
+    pub leanings: Vec<Leaning>,
+}
+
+/// A word whose two sides cannot be exchanged, and what stands on them: "I owe Lin 500", "茶比咖啡好".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relation {
+    /// Canonical form of the word.
+    pub word: String,
+    /// Stems of the side that acts, sorted; the user is one fixed word.
+    pub before: Vec<String>,
+    /// Stems of the other side, sorted.
+    pub after: Vec<String>,
+}
+
+/// Which way a bound, a time or a duty points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Leaning {
+    /// "At most", "最多".
+    AtMost,
+    /// "At least", "至少".
+    AtLeast,
+    /// "Before Friday", "五点之前".
+    Earlier,
+    /// "After Friday", "五点之后".
+    Later,
+    /// "Must", "必须".
+    Must,
+    /// "May", "可以".
+    May,
+}
+
+impl Leaning {
+    /// The way that says something else.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::AtMost => Self::AtLeast,
+            Self::AtLeast => Self::AtMost,
+            Self::Earlier => Self::Later,
+            Self::Later => Self::Earlier,
+            Self::Must => Self::May,
+            Self::May => Self::Must,
+        }
+    }
+}
+
+/// Whether a claim exchanges the sides of a relation of its source: something of each side stands on the other, and the
+/// source says it nowhere the claim's way.
+#[must_use]
+pub fn reverses(claim: &[Relation], source: &[Relation]) -> bool {
+    let meet = |a: &[String], b: &[String]| a.iter().any(|word| b.binary_search(word).is_ok());
+    claim.iter().any(|said| {
+        let of_word = || source.iter().filter(|other| other.word == said.word);
+        let same = of_word().any(|other| meet(&said.before, &other.before) && meet(&said.after, &other.after));
+        !same && of_word().any(|other| meet(&said.before, &other.after) && meet(&said.after, &other.before))
+    })
+}
+
+/// The leaning of a claim that its source has only the other way round.
+#[must_use]
+pub fn turns_round(claim: &[Leaning], source: &[Leaning]) -> Option<Leaning> {
+    claim
+        .iter()
+        .copied()
+        .find(|way| !source.contains(way) && source.contains(&way.opposite()) && !claim.contains(&way.opposite()))
 }
 
 /// Pairs of letters that follow each other: how alike two clauses are, in any script.

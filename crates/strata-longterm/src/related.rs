@@ -4,7 +4,7 @@
 
 use crate::index::{LegQuery, RecordFilter};
 use crate::intake::Passed;
-use crate::metadata::{StoredRecord, query, row};
+use crate::metadata::query;
 use crate::recall::caller_space;
 use crate::scope::OwnerScope;
 use crate::state::State;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_core::policy::conflict::{Replacement, replacement};
 use strata_core::policy::gate::{Gated, Standing, is_user};
-use strata_core::record::{Kind, Status, Tier};
+use strata_core::record::{Kind, Tier};
 use strata_core::text::Aspect;
 use strata_core::{Fault, MemoryId, Timestamp};
 use strata_text::embed::{Purpose, normalise};
@@ -81,32 +81,34 @@ impl State {
         }
         let near = self.embedder.as_ref().map_or(1.0, |embedder| f64::from(embedder.identity().conflict_similarity));
         let terms: Vec<u32> = query_terms(&content).iter().map(|(term, _)| *term).take(TERMS).collect();
-        let agent = scope.owner().agent.clone();
         let keyed = gated.key().is_some();
         let (asked, aspects) = (scope.clone(), self.aspects.clone());
         let found = self
-            .read(&asked, move |db, visible| {
-                let mut ids = query::sharing_terms(db, visible, &terms, BY_WORDS)?;
-                ids.extend(cosines.keys().copied());
-                ids.sort_unstable();
-                ids.dedup();
+            .read(scope, move |db, visible| {
+                let Some(owner) = visible.own(db, &asked)? else { return Ok(Vec::new()) };
+                let near_ids: Vec<MemoryId> = cosines.keys().copied().collect();
                 let mut out: Vec<(f64, usize, Related)> = Vec::new();
-                for id in ids {
-                    let Some(old) = row::by_id(db, id)?.filter(|old| visible.sees(old.owner)) else { continue };
+                for old in query::replaceable(db, owner, &terms, BY_WORDS, &near_ids)? {
                     // Two keyed statements meet in their slot, or not at all.
-                    let open = old.record.owner.agent == agent && comparable(&old) && !(keyed && old.record.key.is_some());
-                    if !open {
+                    if keyed && old.keyed {
                         continue;
                     }
-                    let aspect = aspects.get_with(id, || Arc::new(aspect(&old.record.content)));
-                    let cosine = cosines.get(&id).copied();
+                    let aspect = match aspects.get(&old.id) {
+                        Some(kept) => kept,
+                        None => {
+                            let read = Arc::new(aspect(&query::content_of(db, owner, old.id)?));
+                            aspects.insert(old.id, Arc::clone(&read));
+                            read
+                        }
+                    };
+                    let cosine = cosines.get(&old.id).copied();
                     let Some(replacement) = replacement(&aspect, &said, cosine, near) else { continue };
                     // The values of a set are taken out by name only, never by likeness. A statement with a slot of its own
                     // raises no question about others.
                     let replacement = if old.is_set { replacement.min(Replacement::May) } else { replacement };
                     if !(keyed && replacement == Replacement::May) {
                         let shared = aspect.topics.intersection(&said.topics).count();
-                        out.push((cosine.unwrap_or_default(), shared, (id, replacement)));
+                        out.push((cosine.unwrap_or_default(), shared, (old.id, replacement)));
                     }
                 }
                 // The likest first: of several that may be replaced that one is asked about.
@@ -137,11 +139,4 @@ impl State {
         let legs = self.index.search(scope.owner(), &query).await.unwrap_or_default();
         legs.dense.into_iter().map(|hit| (hit.memory_id, f64::from(hit.score))).collect()
     }
-}
-
-/// Whether a record can be replaced by likeness at all.
-fn comparable(old: &StoredRecord) -> bool {
-    old.record.status == Status::Active
-        && old.record.tier == Tier::Stable
-        && !matches!(old.record.kind, Kind::Event | Kind::Experience | Kind::Summary)
 }

@@ -423,7 +423,7 @@ pub(crate) fn clauses(cleaned: &Cleaned) -> Vec<Clause> {
     let qualified = reality::qualified_clauses(&cleaned.text, &spans);
     let read = |(span, qualified): (Range<usize>, bool)| {
         let part = &cleaned.text[span];
-        Clause { normal: normal(part), negation: negation_of(&Cleaned::new(part)), qualified }
+        Clause { normal: normal(part), negation: negation_of(&Cleaned::new(part)), qualified, ahead: reality::ahead(part) }
     };
     spans.into_iter().zip(qualified).map(read).filter(|clause| !clause.normal.is_empty()).collect()
 }

@@ -90,6 +90,14 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "(?:will|can) do",
         "my bad",
         "no biggie",
+        "(?:please )?take your time",
+        "(?:that|this)(?:'ll| will) do(?: (?:it|nicely|fine))?",
+        "let me (?:think|see|check|look|ponder)(?: (?:about (?:it|that|this)|for a (?:sec|second|moment|bit|minute)|again))?",
+        "sorry (?:about|for) (?:that|this|the (?:delay|confusion|mix-up|wait))",
+        "(?:you|u) got it",
+        "fair enough",
+        "no rush",
+        "(?:i'll|i will) (?:think about it|be right back|get back to you)",
         "you too",
         "same here",
         "that helps(?: a lot)?",
@@ -190,6 +198,13 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "天(?:哪|呐|啊)",
         "真(?:棒|好|不错|厉害|行)",
         "好久不见",
+        "(?:让|容)我(?:再)?(?:想一?想|看一?看|考虑一?下|琢磨一?下)",
+        "不(?:着急|急)(?:的)?",
+        "不用(?:了|啦)",
+        "(?:都是|是)?我的错",
+        "(?:太|真|好)(?:逗|搞笑|好笑|好玩|有趣|有意思)(?:了|啦|吧)?",
+        "慢慢来",
+        "那(?:先)?这样",
         "久等了",
         "加油",
         "没啥",
@@ -337,7 +352,7 @@ static ASKS: LazyLock<Regex> = LazyLock::new(|| {
     );
     let wh = "(?:what|where|when|why|how|who|whom|whose|which)";
     regex(&format!(
-        r"(?i)^[^\p{{L}}\p{{N}}]*(?:(?:ok|okay|hey|hi|hello|well|um|please), ?|(?:and|so|but),? )*(?:{inverted}(?-u:\b)|(?:what|where|who|how|why|when|which)(?:'s|'re)(?-u:\b)|{wh}(?: (?:exactly|else|the hell))? (?:is|are|was|were) (?:i|my|your|our|the|this|that|his|her|their|it|there|it called|going|wrong|next|left)(?-u:\b)|{wh}(?: [\w-]+){{0,3}} (?:do|does|did|can|could|should|would|will|have|has|am|shall) (?:i|you|we|they|he|she|it|my|the|our|your)(?-u:\b)|(?:tell|remind) me (?:again )?(?:what|where|who|when|which|how (?:many|much|old|long|often))(?-u:\b)|do you (?:know|remember|recall)(?-u:\b)|any (?:idea|chance|news)(?-u:\b))"
+        r"(?i)^[^\p{{L}}\p{{N}}]*(?:(?:ok|okay|hey|hi|hello|well|um|please), ?|(?:and|so|but),? )*(?:{inverted}(?-u:\b)|(?:what|where|who|how|why|when|which)(?:'s|'re)(?-u:\b)|{wh}(?: (?:exactly|else|the hell))? (?:is|are|was|were) (?:i|my|your|our|the|this|that|his|her|their|it|there|it called|going|wrong|next|left)(?-u:\b)|{wh}(?: [\w-]+){{0,3}} (?:do|does|did|can|could|should|would|will|have|has|am|shall) (?:i|you|we|they|he|she|it|my|the|our|your)(?-u:\b)|(?:tell|remind) me (?:again )?(?:what|where|who|when|which|how (?:many|much|old|long|often))(?-u:\b)|i (?:wonder|was wondering|am wondering) (?:what|where|who|when|which|how|whether|if|why)(?-u:\b)|i(?:'m| am) wondering (?:what|where|who|when|which|how|whether|if|why)(?-u:\b)|i(?:'d| would) (?:like|love) to (?:know|hear|understand|find out) (?:what|where|who|when|which|how|whether|if|why)(?-u:\b)|(?:i'm |just )?curious (?:what|where|who|when|which|how|whether|if|why)(?-u:\b)|do you (?:know|remember|recall)(?-u:\b)|any (?:idea|chance|news)(?-u:\b))"
     ))
 });
 /// The same in Chinese: a question word at the end or asked for, or the A-not-A form.
@@ -345,7 +360,7 @@ static ASKS_HAN: LazyLock<Regex> = LazyLock::new(|| {
     let word = "什么|哪里|哪儿|哪家|哪个|哪位|哪天|哪一\\p{Han}|谁|多少|几点|几号|几个|多久|多大|多远|怎么样|怎么办|怎么走|为什么|啥|何时";
     let tail = "(?:来着|呢|啊|呀|了|的|呐)*";
     regex(&format!(
-        r"(?:(?:{word}|哪){tail}[^\p{{L}}\p{{N}}]*$)|(?:(?:还剩|剩下?|还有|一共有?|总共有?|要交|该交)(?:几|多少)\p{{Han}}{{1,6}}[^\p{{L}}\p{{N}}]*$)|(?:放|搁|停|住|藏|跑|去)哪(?:儿|里)?了|(?:^[^\p{{L}}\p{{N}}]*(?:谁是|谁能|几点|为什么|怎么(?:才|样才|办)|什么时候|哪(?:个|家|里|位|天)))|(?:我|你|您|我们|你们)(?:的)?\p{{Han}}{{0,10}}(?:什么时候|几点|为什么|在哪)\p{{Han}}{{1,8}}[^\p{{L}}\p{{N}}]*$|(?:是不是|有没有|要不要|能不能|会不会|可不可以|该不该|对不对|行不行|想不想|用不用|好不好|记不记得|知不知道)"
+        r"(?:(?:{word}|哪){tail}[^\p{{L}}\p{{N}}]*$)|(?:(?:还剩|剩下?|还有|一共有?|总共有?|要交|该交)(?:几|多少)\p{{Han}}{{1,6}}[^\p{{L}}\p{{N}}]*$)|(?:放|搁|停|住|藏|跑|去)哪(?:儿|里)?了|(?:^[^\p{{L}}\p{{N}}]*(?:谁是|谁能|几点|为什么|怎么(?:才|样才|办)|什么时候|哪(?:个|家|里|位|天)))|(?:^[^\p{{L}}\p{{N}}]*(?:想|我想|请)(?:问|知道|了解|请教)(?:一下|下)?[^。！!]{{0,20}}(?:{word}|怎么|哪|吗|几))|(?:^[^\p{{L}}\p{{N}}]*(?:提醒|告诉)(?:一下)?我(?:一下)?[^，,。！!]{{0,14}}(?:{word}){tail}[^\p{{L}}\p{{N}}]*$)|(?:我|你|您|我们|你们)(?:的)?\p{{Han}}{{0,10}}(?:什么时候|几点|为什么|在哪)\p{{Han}}{{1,8}}[^\p{{L}}\p{{N}}]*$|(?:是不是|有没有|要不要|能不能|会不会|可不可以|该不该|对不对|行不行|想不想|用不用|好不好|记不记得|知不知道)"
     ))
 });
 /// Question words that ask nothing: "我什么都吃", "不管是谁", "没什么忌口".
@@ -370,8 +385,15 @@ static NO_ASKS: LazyLock<Regex> = LazyLock::new(|| {
 /// Whether one sentence asks without saying so by a mark.
 pub(crate) fn asks(cleaned: &Cleaned) -> bool {
     let text = without(&cleaned.text, &NO_ASKS);
-    ASKS.is_match(&text) || ASKS_HAN.is_match(&text)
+    ASKS.is_match(&text) || ASKS_HAN.is_match(&text) || ASKS_FOR_SELF.is_match(&cleaned.text)
 }
+
+/// "不知道我余额还有多少", "提醒我一下我妹妹叫什么": the speaker's own affairs, asked for by a verb that elsewhere only tells.
+static ASKS_FOR_SELF: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"^[^\p{L}\p{N}]*(?:也)?不知道我的?\p{Han}{0,10}(?:多少|什么|哪里|哪儿|哪|谁|几\p{Han})(?:了|呢|啊)?[^\p{L}\p{N}]*$|^[^\p{L}\p{N}]*(?:提醒|告诉)(?:一下)?我(?:一下)?我的?\p{Han}{1,8}(?:是|叫|在)(?:什么|谁|哪里|哪儿|多少|哪\p{Han})(?:来着|呢|啊)?[^\p{L}\p{N}]*$",
+    )
+});
 
 // --- G6 passing ------------------------------------------------------------------------------------------------------
 
@@ -383,6 +405,7 @@ static NO_PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "from now",
             "temporary (?:file|table|directory|folder|staff)",
             "first time",
+            "at the moment (?:of|when)",
             "(?:bye|all|goodbye) for now",
             "(?:happy|glad|excited|thrilled|pleased) (?:to|with|for|about|that|when)",
             "(?:sick|tired|bored|hungry|thirsty|starving|mad) (?:of|for|with|about)",
@@ -398,6 +421,8 @@ static NO_PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "从今天(?:起|开始)",
             "从这次(?:起|开始)",
             "以后这次",
+            "先写测试",
+            "先测试",
         ],
     )
 });
@@ -414,6 +439,7 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "only (?:this|for) (?:once|today|this time)",
             "temporarily",
             "(?:today|tonight) only",
+            "(?:today|tonight),? (?:i'd (?:rather|like|love|prefer)|i would (?:rather|like|love|prefer)|i want|i wanna|i feel like|i fancy|i'm in the mood for)",
             "in this (?:run|session|test|attempt|try|conversation)",
             "let's (?:first )?try",
             "try (?:it |this |that |\\S+ )?(?:first|out first)",
@@ -440,7 +466,7 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "先(?:把)?[^,，。]{0,10}?(?:用着|这样|凑合|将就|按|用|设|改|调|换|放)(?:.{0,12}?)(?:吧|着|一下|看看|再说)",
             "眼下|这会儿|此时此刻",
             "只这(?:一)?(?:次|回)",
-            "(?:今天|今晚|今儿|今早|这顿|今天中午|今天晚上)(?:就|突然|忽然|特别|有点|很|好)?(?:想|馋)(?:要|吃|喝|坐)?",
+            "(?:今天|今晚|今儿|今早|这顿|今天中午|今天晚上)(?:我)?(?:就|突然|忽然|特别|有点|很|好)?(?:想|馋)(?:要|吃|喝|坐)?",
             "今天(?:真|实在|就|一点(?:也|都)?)?(?:不想|懒得|没心情|没精神|不在状态)",
             "(?:正在?|在)(?:下(?:着)?(?:大|小|暴|倾盆)?(?:雨|雪)|刮(?:大)?风|打雷)",
             "(?:我|我们)(?:现在)?正在?(?:开会|路上|吃饭|排队|加班|等(?:车|人|电话)|忙|堵车|洗澡|开车|赶路|回家)",
@@ -500,6 +526,7 @@ static MOOD: LazyLock<Regex> = LazyLock::new(|| {
             "肚子饿",
             "头(?:好)?(?:疼|痛)(?:死了|啊|得)",
             "感冒了",
+            "(?:有点|有些|不太|不大|很不|特别不|身体不)(?:不)?(?:太)?舒服",
             "睡不着",
         ],
     )
@@ -517,7 +544,17 @@ static HABIT: LazyLock<Regex> = LazyLock::new(|| {
             "often",
             "on (?:mon|tues|wednes|thurs|fri|satur|sun)days",
         ],
-        &["总是", "一直", "经常", "每(?:天|周|月|年|次|到|个|逢)", "通常", "一般", "习惯"],
+        &[
+            "总是",
+            "一直",
+            "经常",
+            "每(?:天|周|月|年|次|到|个|逢)",
+            "通常",
+            "一般",
+            "习惯",
+            "一(?:点|有|到)[^，,。]{0,12}就",
+            "老(?:是|会)",
+        ],
     )
 });
 
@@ -569,7 +606,11 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "(?:like|prefer|love|hate|want|pick|choose|use|take|keep|drop|change|delete|remove|fix|move|update|do|send|try|accept|approve|reject|cancel|undo|redo|skip|ignore|copy|paste|translate|shorten|rewrite|explain|repeat) (?:(?:it|this|that|these|those|them)(?: (?:too|again|now|please|instead|better|more|here|there|back|one|up|out|away|for me|as well))*)[.!?,]*$",
             "(?:this|that|the) (?:draft|version|option|answer|reply|table|paragraph|wording|approach|idea|sentence|picture|image|chart|suggestion|solution|screenshot|layout|colou?r|title|list)(?: (?:here|above|below|more|better|is (?:good|better|fine|wrong|great|nice|too long|too short|perfect)))",
             "the (?:above|below|aforementioned)",
-            "(?:as|like|see|shown|mentioned|described|written) (?:above|below|before|earlier)",
+            "(?:as|like|see|shown|mentioned|described|written) (?:(?:above|below|earlier)|before[.!]*$)",
+            "^(?:and |but |so |well,? )*(?:she|he) (?:said|says) (?:yes|no|so|it|ok|okay)(?: to (?:it|that|this|them))?",
+            "^(?:and |but |so )*(?:these|those) (?:are|were|work|look|seem|suit|fit|feel|sound|will|would|should)",
+            "^(?:and |but |so )*the (?:former|latter)",
+            "^(?:put|place|leave|drop|hang|send|move) (?:it|that|this|them|those) (?:there|here|over there|back)",
             "same (?:one )?as (?:above|before|last (?:time|week|month|year)|earlier|always|usual|yesterday|the other day)",
             "(?:go|stick|work|continue|start|proceed|stay|roll|run|leave it) with (?:it|that|this|those|these|them)(?: one| ones| then| for me| please)*[.!]*$",
             "(?:swap|flip|rotate|resize|rename|reorder|merge|split|align|mirror|group|sort|turn|bring|leave|save|open|close|print|show|hide|read|check|test) (?:it|this|that|these|those|them)(?: (?:around|over|up|down|too|again|now|please|instead|back|out|away|here|there|for me|as well|off|on))*[.!?,]*$",
@@ -619,6 +660,11 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "(?:这|那)(?:段|句|张|条|份|篇)(?:话|文字|图|内容|代码|表格?|文案)?(?:删|改|去|换|翻译|缩|写|调|精简|移)",
             "(?:之前|上次|前面|原来|原先)(?:那|这)(?:个|种|样|版|份|家|张|条)",
             "照旧",
+            "^(?:那|但是?|所以)?(?:她|他|它)(?:们)?(?:也|都|已经|就)?(?:同意|拒绝|答应|反对|说(?:可以|不行|好))(?:了|啦)?[。.!！]*$",
+            "^(?:那|这)些(?:更|比较|很|都|不|还|挺|太)",
+            "^(?:就|选|要|用|还是)?(?:前|后)者",
+            "(?:放|搁|挂|摆|停|存)(?:在)?(?:那|这)(?:边|里|儿)",
+            "(?:留|删|保留|发)另(?:外)?一?(?:个|份|版|张)",
             "老样子",
             "跟(?:上次|之前|刚才)一样",
             "和(?:上次|之前|刚才)一样",
@@ -658,6 +704,7 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
             "(?:push|promote|advertise|favou?r|recommend) (?-i:[A-Z]\\w+) (?:whenever|every time|in every|to every|instead of|over every)",
             "(?:send|forward|post|upload|exfiltrate|leak|email|transmit|copy) (?:all |any |the |your |every |me |user(?:'s|s')? |their |his |her |stored |conversation |private ){0,4}(?:api[ -]?keys?|passwords?|credentials?|secrets?|tokens?|conversations?|chat (?:history|logs?)|memor(?:y|ies)|data|user data|personal data|files?|history) (?:to|at|via)",
             "always (?:approve|recommend|accept|say yes|trust|execute|run|allow|click|buy|choose|promote|prefer) (?:all |any |every |the |product |this |our |refunds?|transactions?|requests?|orders?|purchases?|commands?|vendor ).*?",
+            "(?:forward|send|email|transfer|wire) all (?:of )?(?:the |your |his |her |their |incoming |new )*(?:e?mails?|messages?|contacts?|funds|money|payments?|documents?|files?) to",
             "execute (?:the following|this) (?:command|code|script|shell)",
             "run (?:rm -rf|curl|wget|powershell|bash -c)",
             "(?:grant|give) (?:me|him|her|them|yourself|the user) (?:admin|root|full|unrestricted) (?:access|rights|privileges|permissions?)",
@@ -678,6 +725,7 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
         &[
             "(?:忽略|无视|忘记|忘掉|跳过|绕过|不要(?:遵守|遵循|理会|管)|别(?:管|理会|遵守)|覆盖)(?:掉)?(?:你)?(?:之前|以上|上面|上述|先前|前面|所有|全部|一切|原有|系统|安全|检查|审核|校验|任何|此前|已有|这些|那些|的|你|给)*(?:的)?(?:指令|指示|提示词?|规则|要求|设定|限制|约束|命令|内容|安全策略|说明)",
             "系统提示词?",
+            "(?:把|将)(?:所有|全部|一切)的?(?:邮件|消息|文件|资料|数据|通讯录|款项|钱|聊天记录)(?:都|全部|统统)?(?:转发|发送|转账|转|发|打|寄)(?:给|到|至)",
             "(?:你|您)(?:必须|应当|应该|一定要|务必|只能)(?:服从|听从|遵从|无条件)",
             "(?:忽略|无视|忘记|忘掉)(?:掉)?(?:之前|以上|上面|先前|前面|此前|所有|一切)[^,，。;；]{0,14}(?:指令|指示|规则|要求|设定|限制|约束)",
             "(?:别|不要|无需|不用|不必|甭)(?:再)?(?:管|理会|理睬|听|在意)(?:用户|使用者|主人|别人|客户)",
@@ -1064,7 +1112,7 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             "it says",
             "(?:said|says|say) (?:so|hello|hi|goodbye|bye|thanks|grace|no|yes|nothing)",
             "(?:said|says|say) it (?:daily|again|often|twice|aloud|all the time|a lot|every \\w+)",
-            "(?:writes?|wrote) (?:(?:a |an |the |her |his |their |my |for |in |on |code|books?|poems?|songs?|letters?|novels?|software|music)\\w*)",
+            "(?:writes?|wrote) (?:(?:a |an |the |her |his |their |my |our |for |in |on |code|books?|poems?|songs?|letters?|novels?|software|music)\\w*)",
         ],
         &[
             "我(?:刚才|之前|跟你|和你|也|就|已经|都|早就|上次)*(?:说|告诉|提到|觉得|认为|建议|要求)",
@@ -1078,6 +1126,7 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             "听说(?:唱|书)",
             "说话",
             "听我说",
+            "(?:都|一直|也)?(?:这么|这样)叫我",
             "说实话",
             "老实说",
             "也就是说",
@@ -1093,7 +1142,7 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             "(?:he|she|they|somebody|someone|everyone|everybody|people|one of (?:my|our|the) \\w+) (?:just |also |always |often |once |has |have |had |already |both |all )*(?:{verb})"
         ),
         format!(
-            "(?:my|our|the|his|her|their|a) (?:\\w+ )?(?:boss|manager|colleague|coworker|co-worker|wife|husband|partner|friend|doctor|dentist|teacher|mother|mom|mum|father|dad|brother|sister|son|daughter|lawyer|client|customer|supplier|vendor|landlord|neighbou?r|team|team lead|lead|ceo|cto|cfo|director|accountant|secretary|assistant|roommate|girlfriend|boyfriend|professor|coach|report|article|email|website|news|letter|document|nurse|therapist|recruiter|contractor|agent) (?:just |also |always |once |has |had |already |really )*(?:{verb})"
+            "(?:my|our|the|his|her|their|a) (?:\\w+ )?(?:boss|manager|colleague|coworker|co-worker|wife|husband|partner|friend|doctor|dentist|teacher|mother|mom|mum|father|dad|brother|sister|son|daughter|lawyer|client|customer|supplier|vendor|landlord|neighbou?r|team|team lead|lead|ceo|cto|cfo|director|accountant|secretary|assistant|roommate|girlfriend|boyfriend|professor|coach|report|article|email|website|news|letter|document|nurse|therapist|recruiter|contractor|agent)(?:: ?[\"“'‘]?(?:i|i'm|my|we)|(?: (?:just|also|always|once|has|had|already|really))* (?:{verb}))"
         ),
         format!("(?-i:[A-Z][a-z]+)(?: (?-i:[A-Z][a-z]+))? (?:just |also |always |once |has |had |already )*(?:{verb})"),
         "according to (?:my|our|the|his|her|their|(?-i:[A-Z])\\w*)(?: \\w+)?".to_owned(),
@@ -1105,7 +1154,7 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &en,
         &[
-            r"(?:他们?|她们?|老板|领导|上司|同事|经理|主管|客户|朋友|老婆|老公|妻子|丈夫|妈妈?|爸爸?|母亲|父亲|医生|老师|律师|房东|邻居|室友|同学|儿子|女儿|哥哥?|姐姐?|弟弟?|妹妹?|别人|有人|大家|网友|对方|供应商|销售|HR|产品经理|总监|秘书|助理|会计|护士|教练|导师|甲方|乙方|\p{Han}(?:总|哥|姐|老师|经理|医生|主任|叔|姨)|小\p{Han}|老[王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗])(?:[^,。，;；\n吃喝]{0,6}?)(?:说|表示|提到|告诉我|告诉|认为|觉得|建议|要求|怀疑|诊断|猜测|猜|担心|透露|讲过|反馈|声称|宣称|推荐|回复说|让我|叫我|提醒我|通知我)",
+            r"(?:他们?|她们?|老板|领导|上司|同事|经理|主管|客户|朋友|老婆|老公|妻子|丈夫|妈妈?|爸爸?|母亲|父亲|医生|老师|律师|房东|邻居|室友|同学|儿子|女儿|哥哥?|姐姐?|弟弟?|妹妹?|别人|有人|大家|网友|对方|供应商|销售|HR|产品经理|总监|秘书|助理|会计|护士|教练|导师|甲方|乙方|\p{Han}(?:总|哥|姐|老师|经理|医生|主任|叔|姨)|小\p{Han}|老[王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗])(?:[^,。，;；\n吃喝]{0,6}?)(?:说|表示|提到|告诉我|告诉|认为|觉得|建议|要求|怀疑|诊断|猜测|猜|担心|透露|讲过|反馈|声称|宣称|推荐|回复说|让我|叫我|提醒我|通知我|[:：]\s*[“「]?我)",
             r"据\p{Han}{1,6}?(?:说|称|透露|反映|介绍)",
             "据(?:说|称|悉|传)",
             "听(?:说|闻|\\p{Han}{1,4}(?:说|讲))",

@@ -1,7 +1,7 @@
 //! One pass over a text for everything the gate has to know about its language.
 
 use crate::clean::Cleaned;
-use crate::{certainty, clean, cues, pii, reality, script, topics, values};
+use crate::{certainty, clean, cues, pii, reality, relations, script, topics, values};
 use strata_core::text::TextFeatures;
 
 /// Reads a text. Pure and linear in its length; callers bound the length (`limits::CONTENT_CHARS`, `limits::TURN_BYTES`).
@@ -31,5 +31,7 @@ pub fn features(text: &str) -> TextFeatures {
         reported: cues::reported(&cleaned),
         of_kin: cues::of_kin(&cleaned),
         of_user: cues::of_user(&cleaned),
+        relations: relations::relations(&cleaned),
+        leanings: relations::leanings(&cleaned),
     }
 }

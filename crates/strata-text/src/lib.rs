@@ -34,6 +34,7 @@ mod aspect;
 mod features;
 mod phrases;
 mod reality;
+mod relations;
 mod spans;
 mod times;
 mod topics;

@@ -116,6 +116,37 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         any,
         false,
     ),
+    // The answer that stands in for a password, and a code that is to be typed in.
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:security|secret|recovery|account) (?:question|answer)s?(?: (?:is|are|was)|:)+ ["']?(?P<v>[^\s"',;]{3,})"#,
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"密保(?:问题)?(?:的)?(?:答案|问题)?(?:是|为|:|：)+\s*["'“]?(?P<v>[^\s"',;，。；]{2,})"#,
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:use|enter|type|with)(?: the| this| my)? (?:code|pin) (?P<v>\d{4,8}) (?:to|for) (?:log|sign|verif|authenti|confirm|unlock|open|get in)",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:pass ?word|passphrase|passcode)(?: (?:for|of|to|at|on) [\w .'-]{1,30}?)?\s*[:：-]?\s*(?:it's|it is|that's|that is)\s+["']?(?P<v>[^\s"',;]{4,})"#,
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::NationalId,
+        r"(?i)(?:iban|steuer-?(?:id|identifikationsnummer|nummer)|tax id)(?:\s|is|was|:|=|#)*(?P<v>[A-Z]{0,2}\d[\dA-Z ]{8,34})",
+        any,
+        false,
+    ),
     // What opens a door.
     (
         SensitiveKind::Secret,
@@ -207,6 +238,25 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         false,
     ),
     (SensitiveKind::Address, r"(?i)(?-u:\b)p\.?o\.? box \d+", any, false),
+    // Street before number: German, Dutch, Scandinavian, Spanish, Italian; number before street: French.
+    (
+        SensitiveKind::Address,
+        r"\p{Lu}[\p{L}-]*(?:straße|strasse|str\.|platz|allee|gasse|weg|straat|laan|gracht|gatan|vej) \d{1,4}[A-Za-z]?(?-u:\b)",
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Address,
+        r"(?i)(?-u:\b)(?:calle|via|viale|rua|avenida|ulica|ul\.) [\p{L} .'-]{2,40}?,? \d{1,4}(?-u:\b)",
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Address,
+        r"(?i)(?-u:\b)\d{1,4},? (?:bis )?(?:rue|avenue|boulevard|impasse|quai|place) (?:de |du |des |de la |d'|la |le )?\p{L}{3,}",
+        any,
+        false,
+    ),
     (
         SensitiveKind::Address,
         r"(?:\p{Han}{2,3}省)?(?:\p{Han}{2,8}?(?:市|区|县|镇|乡))*\p{Han}{1,8}?(?:路|街|大道|巷|弄|胡同|大街)(?:东段|西段|南段|北段)?[\d一二三四五六七八九十百]+(?:号|弄)(?:院|楼)?(?:\p{Han}{0,8}?[\dA-Za-z一二三四五六七八九十]+(?:号楼|栋|幢|座|单元|楼|层|室|房|号))*(?:\d{2,4}(?:室)?)?",

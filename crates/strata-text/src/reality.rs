@@ -11,15 +11,28 @@ static JEST: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &[
             "(?:just|only|i'm|i was|was) (?:kidding|joking)",
-            "kidding!*$",
+            "kidding$",
             "jk",
             "as a joke",
             "april fools?'?",
             "(?:i'm|i was) (?:only )?pulling your leg",
-            "not really!*$",
+            "not really$",
             "sarcasm",
+            "yeah,? right",
+            "[.!?…,-]+ *not$",
+            "as if$",
         ],
-        &["开(?:个)?玩笑(?:的|啦|呢|而已)?", "逗你(?:的|玩)", "说着玩", "闹着玩", "瞎说的", "骗你的", "说笑的?", "我胡说"],
+        &[
+            "开(?:个)?玩笑(?:的|啦|呢|而已)?",
+            "逗你(?:的|玩)",
+            "说着玩",
+            "闹着玩",
+            "瞎说的",
+            "骗你的",
+            "说笑的?",
+            "我胡说",
+            "才怪",
+        ],
     )
 });
 static NO_JEST: LazyLock<Regex> = LazyLock::new(|| {
@@ -51,6 +64,10 @@ static UNREAL: LazyLock<Regex> = LazyLock::new(|| {
             "^had (?:i|we|he|she|they)",
             "^were (?:i|we|he|she|they)",
             "in another life",
+            // Words that are handed over to be worked on, not said: "Translate to French: I live in Rome".
+            "^(?:please |can you |could you |now )*(?:translate|say|spell|pronounce|proofread|rephrase|rewrite|paraphrase|correct|summari[sz]e|render|type|repeat|recite)[^:\"“”'‘]{0,40}[:\"“'‘].*",
+            "^(?:please |can you |could you |now )*(?:write|compose|draft|sing|tell) (?:me )?(?:a|an|the|some)? ?(?:\\w+ ){0,3}?(?:poem|song|story|sentence|joke|haiku|limerick|letter|tale|caption|slogan|essay|line)[^:\"“”]{0,60}[:\"“].*",
+            "^(?:so |and |ok,? )*for (?:example|instance)",
         ],
         &[
             "假装",
@@ -68,6 +85,11 @@ static UNREAL: LazyLock<Regex> = LazyLock::new(|| {
             "我的?(?:角色|人设|化身)",
             "恨不得",
             "巴不得",
+            "^(?:请|帮我|麻烦|再|你)*(?:把)?(?:下面)?(?:这(?:句|段)(?:话)?)?(?:翻译|翻成|译成|译为|润色|改写|校对|朗读|念|造句|复述)[^:：，,“”「\"]{0,12}[:：“「\"].*",
+            "^(?:请|帮我|麻烦|你)*用[^，,。:：]{1,6}(?:语|文|话|口吻|语气)(?:说|写|念|读|讲|翻译)[^，,。]{0,6}[:：“「\"].*",
+            "^(?:请|帮我|麻烦|你)*写(?:一|个|首|篇|段)[^:：，,“”「\"]{1,14}[:：“「\"].*",
+            "^(?:比如|例如|譬如|比方)(?:说)?[，,:：]?",
+            "^(?:举个例子|打个比方)",
         ],
     )
 });
@@ -119,6 +141,8 @@ static PAST: LazyLock<Regex> = LazyLock::new(|| {
             "in the past",
             "(?:\\w+|a few|several|many) years ago",
             "no longer the case",
+            "(?:i|we|my [\\w ]{1,24}?|our [\\w ]{1,24}?) (?:was|were) (?:the|an?|in|at|on|with|of|based|employed|called|named|[a-z]*\\d)",
+            "(?:i|we) (?:lived|worked) (?:in|at|for|as|near|with)",
         ],
         &[
             "以前",
@@ -136,6 +160,8 @@ static PAST: LazyLock<Regex> = LazyLock::new(|| {
 static NO_PAST: LazyLock<Regex> = LazyLock::new(|| {
     compile(
         &[
+            "(?:i|we) (?:was|were) (?:the \\w+ (?:one|person|to)|a bit|a little|able|about|in a hurry|at a loss|on (?:time|holiday|vacation|leave))",
+            "(?:i|we) (?:lived|worked) (?:[^.,;!?]{1,40} )?(?:all my life|since|my whole life)",
             "(?:am|i'm|is|are|get|got|getting|become|grown|been|gotten) used to",
             "(?:since|moved|joined|bought|born|started|married|founded|became|met|adopted)[^.,;!?]{0,40}years ago",
             "years ago (?:i|we) (?:moved|joined|bought|started|married|became|met|adopted|quit|stopped|gave up)",
@@ -174,6 +200,31 @@ static NO_FRAME: LazyLock<Regex> = LazyLock::new(|| {
         &["从小(?:时候)?(?:起|开始|就)", "从?(?:那(?:个)?时候|大学|中学|高中)(?:起|开始)", "到那时候?"],
     )
 });
+/// A time to come: a plan, a date ahead.
+static AHEAD: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "next (?:year|month|week|spring|summer|autumn|fall|winter|quarter|semester|january|february|march|april|may|june|july|august|september|october|november|december)",
+            "in (?:a|an|one|two|three|four|five|six|a few|\\d+) (?:years?|months?|weeks?)(?: time|' time)?",
+            "(?:i'm|i am|we're|we are) (?:going to|planning to|thinking (?:of|about)|considering|hoping to|about to|looking to)",
+            "(?:i|we) (?:plan|intend|hope|want) to (?:move|live|work|join|switch|become)",
+            "(?:i'll|i will|we'll|we will) (?:move|live|work|join|switch|become|soon|be (?:moving|living|working))",
+            "soon(?: i| we)?",
+        ],
+        &[
+            "明年|后年|将来|未来|即将|快要|不久(?:之?后)?就?要",
+            "下个?(?:月|周|星期|季度|学期|半年)",
+            "(?:我|我们|咱们)(?:正在|在|正|也|都)?(?:打算|计划|准备|考虑|琢磨|盘算)",
+            "(?:要|会|想)(?:搬|换|跳槽|调|转)(?:去|到|成|岗)?",
+        ],
+    )
+});
+static NO_AHEAD: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["as soon as", "(?:moved|live|lived|work|worked|been)[^.,;!?]{0,30} in (?:two|three|\\d+) (?:years|months|weeks)"],
+        &["准备(?:好|工作|材料)", "我负责[^,，。]*(?:计划|准备)"],
+    )
+});
 /// Words that bring a text back to the present.
 static PRESENT: LazyLock<Regex> = LazyLock::new(|| {
     compile(
@@ -186,9 +237,14 @@ fn says(text: &str, cue: &Regex, not: &Regex) -> bool {
     cue.is_match(&without(text, not))
 }
 
+/// Whether a text takes itself back. What closes it is no part of its words: "NOT!!"
+fn in_jest(text: &str) -> bool {
+    says(text.trim_end_matches(|c: char| !c.is_alphanumeric()), &JEST, &NO_JEST)
+}
+
 /// Whether a text tells what is not so: a game, a story, a wish, a jest, what would be.
 pub(crate) fn unreal(cleaned: &Cleaned) -> bool {
-    says(&cleaned.text, &UNREAL, &NO_UNREAL) || says(&cleaned.text, &JEST, &NO_JEST)
+    says(&cleaned.text, &UNREAL, &NO_UNREAL) || in_jest(&cleaned.text)
 }
 
 /// Whether one clause by itself says that it is not, or no longer, or only under a condition so.
@@ -199,12 +255,17 @@ pub(crate) fn qualified(clause: &str) -> bool {
         || says(clause, &PAST_FRAME, &NO_FRAME)
 }
 
+/// Whether one clause speaks of a time to come.
+pub(crate) fn ahead(clause: &str) -> bool {
+    says(clause, &AHEAD, &NO_AHEAD)
+}
+
 static SENTENCE_END: LazyLock<Regex> = LazyLock::new(|| regex(r"[。！？!?\n]|\.(?:\s|$)"));
 
 /// For each clause of a text, given with its place, whether it is qualified: by itself, by a jest in the text, or by a
 /// condition or a frame before it in the same sentence that nothing has ended.
 pub(crate) fn qualified_clauses(text: &str, clauses: &[std::ops::Range<usize>]) -> Vec<bool> {
-    let jest = says(text, &JEST, &NO_JEST);
+    let jest = in_jest(text);
     let mut framed = false;
     let mut last = 0;
     let mut out = Vec::with_capacity(clauses.len());

@@ -20,7 +20,7 @@ use super::registry::KeySpec;
 use crate::id::{FactKey, Owner, join};
 use crate::record::{Kind, Record, Sensitivity, Source, SourceRef, Tier, Trigger, Value};
 use crate::rule::Finding;
-use crate::text::{Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind, letter_pairs};
+use crate::text::{Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind, letter_pairs, reverses, turns_round};
 use crate::time::{DAY, HOUR, MINUTE};
 use crate::{Fault, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -937,6 +937,12 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
         if quote.of_kin && submission.content.of_user {
             refused.push(Finding::new("G12", "REFUSED", "the quote speaks of somebody else and the content of the user"));
         }
+        if reverses(&submission.content.relations, &quote.relations) {
+            refused.push(Finding::new("G12", "REFUSED", "exchanges who does it and whom it concerns"));
+        }
+        if turns_round(&submission.content.leanings, &quote.leanings).is_some() {
+            refused.push(Finding::new("G12", "REFUSED", "turns a bound, a time or a duty of the quote round"));
+        }
         if changes_topic(submission.content, quote) {
             refused.push(Finding::new("G12", "REFUSED", "is about something the quote does not speak of"));
         }
@@ -991,11 +997,10 @@ fn claims_more(submission: &Submission<'_>) -> bool {
     let value = submission.value.map_or("", |value| value.normal.as_str());
     let about_value = |clause: &&Clause| !value.is_empty() && clause.normal.contains(value);
     let mut naming = content.clauses.iter().filter(about_value).peekable();
-    if naming.peek().is_some() {
-        naming.all(|clause| clause.qualified)
-    } else {
-        !content.clauses.is_empty() && content.clauses.iter().all(|clause| clause.qualified)
-    }
+    // A plan holds from its own time on, which has to be given.
+    let dated = submission.statement.valid_from.is_some();
+    let open = |clause: &Clause| clause.qualified || (clause.ahead && !dated);
+    if naming.peek().is_some() { naming.all(open) } else { !content.clauses.is_empty() && content.clauses.iter().all(open) }
 }
 
 /// Whether the clause of the quote that the content is about denies, and the content does not (rule G12).

@@ -6,7 +6,7 @@
 
 use super::session::{Outcome, Role, SentenceCues, Shape, Summary, SummaryBounds, Turn, Verdict, View};
 use crate::rule::RuleId;
-use crate::text::{Certainty, Negation, ProtectedValue, TextFeatures, letter_pairs};
+use crate::text::{Certainty, Leaning, Negation, ProtectedValue, Relation, TextFeatures, letter_pairs, reverses, turns_round};
 use crate::{Fault, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,6 +100,10 @@ pub enum Strengthening {
     Denial,
     /// Something is denied that was not.
     Denied,
+    /// Who does it and whom it concerns were exchanged.
+    Reversed,
+    /// "At most" became "at least", "before" became "after", "must" became "may".
+    TurnedRound,
 }
 
 fn shortened(value: &str) -> String {
@@ -153,6 +157,8 @@ impl Flaw {
                     Strengthening::Question => "only asks, and the sentence states",
                     Strengthening::Denial => "denies it, and the sentence does not",
                     Strengthening::Denied => "does not deny it, and the sentence does",
+                    Strengthening::Reversed => "says it the other way round: who does it and whom it concerns",
+                    Strengthening::TurnedRound => "sets the bound, the time or the duty the other way round",
                 };
                 format!("turn {seq} {what}; a summary may be weaker than its turns, never stronger")
             }
@@ -313,7 +319,19 @@ fn strengthened(claim: &Statement, doubts: bool, sources: &[Source<'_>]) -> Opti
     {
         return Some((first.seq, Strengthening::Question));
     }
-    denial(claim, &about)
+    denial(claim, &about).or_else(|| turned(claim, sources, &about))
+}
+
+/// Sides or bounds that a claim exchanged: sides are held against every sentence of its turns, bounds against those it is about.
+fn turned(claim: &Statement, sources: &[Source<'_>], about: &[&Source<'_>]) -> Option<(u32, Strengthening)> {
+    let relations: Vec<Relation> =
+        sources.iter().flat_map(|source| source.statement.features.relations.iter().cloned()).collect();
+    let first = about.first()?;
+    if reverses(&claim.features.relations, &relations) {
+        return Some((first.seq, Strengthening::Reversed));
+    }
+    let leanings: Vec<Leaning> = about.iter().flat_map(|source| source.statement.features.leanings.iter().copied()).collect();
+    turns_round(&claim.features.leanings, &leanings).map(|_| (first.seq, Strengthening::TurnedRound))
 }
 
 /// The sentences that a claim is about: those that share most with it, content words and values; all when it shares

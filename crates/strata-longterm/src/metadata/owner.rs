@@ -57,6 +57,15 @@ impl Visible {
         format!("r.owner_id IN ({})", ids.join(", "))
     }
 
+    /// The owner that `scope` writes to, if it has rows.
+    ///
+    /// # Errors
+    /// As the database says.
+    pub fn own(&self, db: &Connection, scope: &OwnerScope) -> Result<Option<StoredOwner>, Fault> {
+        let agent = scope.owner().agent.as_ref().map_or("", |a| a.as_str());
+        Ok(at_level(db, self.user_id, agent)?.map(|owner_id| StoredOwner { owner_id, user_id: self.user_id }))
+    }
+
     /// Whether a row of this owner is visible.
     #[must_use]
     pub fn sees(&self, owner: StoredOwner) -> bool {
@@ -102,14 +111,17 @@ pub fn ensure(db: &Connection, scope: &OwnerScope) -> Result<StoredOwner, Fault>
     // The user level always exists beside an agent's, so that a read finds both.
     let mut owner_id = 0;
     for level in if agent.is_empty() { vec![""] } else { vec!["", agent] } {
-        let mut statement = db.prepare_cached("SELECT owner_id FROM owners WHERE user_id = ?1 AND agent = ?2").sql()?;
-        let found: Option<i64> = statement.query_row((user_id, level), |row| row.get(0)).optional().sql()?;
-        owner_id = match found {
+        owner_id = match at_level(db, user_id, level)? {
             Some(id) => id,
             None => insert(db, "INSERT INTO owners (user_id, agent) VALUES (?1, ?2)", &[&user_id, &level])?,
         };
     }
     Ok(StoredOwner { owner_id, user_id })
+}
+
+fn at_level(db: &Connection, user_id: i64, agent: &str) -> Result<Option<i64>, Fault> {
+    let mut statement = db.prepare_cached("SELECT owner_id FROM owners WHERE user_id = ?1 AND agent = ?2").sql()?;
+    statement.query_row((user_id, agent), |row| row.get(0)).optional().sql()
 }
 
 fn insert(db: &Connection, sql: &str, params: &[&dyn ToSql]) -> Result<i64, Fault> {

@@ -184,45 +184,94 @@ pub fn same_text(db: &Connection, owner: StoredOwner, kind: Kind, normal: &str) 
     select(db, rest, (owner.owner_id, kind.name(), normal))
 }
 
-/// Records in force that hold the most of these terms, at most `limit`. Terms that stand in very many of an owner's records
-/// tell nothing and are left out.
+/// A record that may be replaced by likeness (rule K0): in force, lasting, of a kind that states something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaceable {
+    /// The record.
+    pub id: MemoryId,
+    /// It has a slot.
+    pub keyed: bool,
+    /// Its slot holds several values side by side.
+    pub is_set: bool,
+}
+
+/// The owner's records that can be replaced by likeness: of `near` all, of those that hold the most of `terms` at most `limit`.
+///
+/// The rarest terms are looked up first, until [`POSTINGS`] are read: what only shares words of every second record is no
+/// nearer than any other, and a write must not slow down with the records that are there.
 ///
 /// # Errors
 /// As the database says.
-pub fn sharing_terms(db: &Connection, visible: &Visible, terms: &[u32], limit: usize) -> Result<Vec<MemoryId>, Fault> {
-    let mut telling = Vec::new();
+pub fn replaceable(
+    db: &Connection,
+    owner: StoredOwner,
+    terms: &[u32],
+    limit: usize,
+    near: &[MemoryId],
+) -> Result<Vec<Replaceable>, Fault> {
     let mut of_term = db.prepare_cached("SELECT df FROM owner_terms WHERE owner_id = ?1 AND term = ?2").sql()?;
-    let mut found: std::collections::BTreeMap<MemoryId, u32> = std::collections::BTreeMap::new();
-    for owner_id in &visible.owner_ids {
-        telling.clear();
-        for term in terms {
-            let df: Option<u64> =
-                rusqlite::OptionalExtension::optional(of_term.query_row((owner_id, term), |row| row.get(0))).sql()?;
-            if df.is_some_and(|df| (1..=COMMON_TERM).contains(&df)) {
-                telling.push(*term);
-            }
+    let mut telling: Vec<(u64, u32)> = Vec::new();
+    for term in terms {
+        let df: Option<u64> =
+            rusqlite::OptionalExtension::optional(of_term.query_row((owner.owner_id, term), |row| row.get(0))).sql()?;
+        telling.extend(df.map(|df| (df, *term)));
+    }
+    telling.sort_unstable();
+    let mut holding = db
+        .prepare_cached("SELECT memory_id FROM record_terms WHERE owner_id = ?1 AND term = ?2 ORDER BY memory_id DESC LIMIT ?3")
+        .sql()?;
+    let mut shared: BTreeMap<MemoryId, u32> = BTreeMap::new();
+    let mut left = POSTINGS;
+    for (_, term) in telling {
+        let rows = holding.query_map((owner.owner_id, term, left), |row| row.get::<_, [u8; 16]>(0)).sql()?;
+        for row in rows {
+            *shared.entry(id_from(row.sql()?)).or_default() += 1;
+            left = left.saturating_sub(1);
         }
-        let mut holding = db
-            .prepare_cached(
-                "SELECT t.memory_id FROM record_terms t JOIN records r ON r.memory_id = t.memory_id \
-                 WHERE t.owner_id = ?1 AND t.term = ?2 AND r.status = 'ACTIVE'",
-            )
-            .sql()?;
-        for term in &telling {
-            let rows = holding.query_map((owner_id, term), |row| row.get::<_, [u8; 16]>(0)).sql()?;
-            for row in rows {
-                *found.entry(id_from(row.sql()?)).or_default() += 1;
-            }
+        if left == 0 {
+            break;
         }
     }
-    let mut out: Vec<(u32, MemoryId)> = found.into_iter().map(|(id, count)| (count, id)).collect();
+    let mut by_words: Vec<(u32, MemoryId)> = shared.into_iter().map(|(id, count)| (count, id)).collect();
     // Most terms first, of equals the newer.
-    out.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(out.into_iter().take(limit).map(|(_, id)| id).collect())
+    by_words.sort_unstable_by(|a, b| b.cmp(a));
+    let mut out: Vec<Replaceable> = Vec::new();
+    for (_, id) in by_words {
+        if out.len() == limit {
+            break;
+        }
+        out.extend(replaceable_row(db, owner, id)?);
+    }
+    for id in near {
+        if !out.iter().any(|found| found.id == *id) {
+            out.extend(replaceable_row(db, owner, *id)?);
+        }
+    }
+    Ok(out)
 }
 
-/// Records of one owner beyond which a term tells nothing about which of them is meant.
-const COMMON_TERM: u64 = 512;
+fn replaceable_row(db: &Connection, owner: StoredOwner, id: MemoryId) -> Result<Option<Replaceable>, Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT key IS NOT NULL, is_set FROM records WHERE memory_id = ?1 AND owner_id = ?2 AND status = 'ACTIVE' \
+             AND tier = 'STABLE' AND kind NOT IN ('EVENT', 'EXPERIENCE', 'SUMMARY')",
+        )
+        .sql()?;
+    let read = |row: &rusqlite::Row<'_>| Ok(Replaceable { id, keyed: row.get(0)?, is_set: row.get(1)? });
+    rusqlite::OptionalExtension::optional(statement.query_row((id_bytes(id), owner.owner_id), read)).sql()
+}
+
+/// The words of a record; its caller has seen that the record is the owner's.
+///
+/// # Errors
+/// As the database says.
+pub fn content_of(db: &Connection, owner: StoredOwner, id: MemoryId) -> Result<String, Fault> {
+    let mut statement = db.prepare_cached("SELECT content FROM records WHERE memory_id = ?1 AND owner_id = ?2").sql()?;
+    statement.query_row((id_bytes(id), owner.owner_id), |row| row.get(0)).sql()
+}
+
+/// Entries of the term table that one write reads to find what it may replace.
+const POSTINGS: u32 = 256;
 
 /// Kinds that stand apart: kept as candidates, shown only when asked for by kind (rule G2).
 const APART: [Kind; 2] = [Kind::Assumption, Kind::ModelSuggestion];
