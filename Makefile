@@ -24,6 +24,11 @@ test: model redis python ## Runs every test: units, stores on real Redis, four p
 crash: ## Kills the server in the middle of writes a thousand times: nothing acknowledged is lost or doubled.
 	STRATA_CRASH_ROUNDS=$${STRATA_CRASH_ROUNDS:-1000} cargo test --locked -p strata --test it -- --nocapture --test-threads 1 crash::
 
+.PHONY: test-redis-ha
+test-redis-ha: redis ## The session suite on a Redis Cluster of three and behind Sentinels, with failovers.
+	STRATA_TEST_REDIS=cluster cargo test --locked -p strata-session
+	STRATA_TEST_REDIS=sentinel cargo test --locked -p strata-session
+
 .PHONY: check
 check: python ## Format, clippy, docs, proto lint, supply chain.
 	cargo fmt --all --check

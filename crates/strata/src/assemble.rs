@@ -23,7 +23,7 @@ use strata_runtime::{
     layer::{admission::AdmissionSettings, auth::Authenticator},
     lifecycle::Lifecycle,
     ports::{RandomIds, random_bytes},
-    redis_store::{RedisPool, RedisSettings},
+    redis_store::{RedisPool, RedisSettings, RedisTls},
     server::{self, ServeConfig},
     signing::{KeyRing, SharedKeys, Signer, Verifier},
     sqlite::{Database, Location, Migration, SqliteSettings},
@@ -60,6 +60,18 @@ pub struct Running {
     grace: Duration,
     about: About,
     _reload: Option<strata_runtime::config::Watch>,
+}
+
+fn redis_tls(config: &Config) -> Result<RedisTls> {
+    let read = |name: &str, path: &Option<PathBuf>| {
+        path.as_ref().map(|path| std::fs::read(path).with_context(|| format!("redis.{name} {}", path.display()))).transpose()
+    };
+    let client = match (read("cert_file", &config.redis.cert_file)?, read("key_file", &config.redis.key_file)?) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err(anyhow!("redis.cert_file and redis.key_file: give both or neither")),
+    };
+    Ok(RedisTls { ca: read("ca_file", &config.redis.ca_file)?, client })
 }
 
 /// Starts everything. `file` is watched: `policy` and `modes` follow it without a restart.
@@ -100,10 +112,9 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
                 connect_timeout: Duration::from_millis(config.redis.connect_ms),
                 ..RedisSettings::default()
             };
-            RedisPool::connect(url, settings)
+            RedisPool::connect_tls(url, &redis_tls(&config)?, settings).map_err(fault)
         })
-        .transpose()
-        .map_err(fault)?;
+        .transpose()?;
     let embedder =
         if config.runs(Layer::Session) || config.runs(Layer::Longterm) { embedder(&config, &lifecycle).await? } else { None };
     let about = about(&config, embedder.as_deref());

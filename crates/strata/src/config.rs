@@ -119,9 +119,16 @@ pub struct ApiKeyConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
-    /// Such as `redis://127.0.0.1:6379/0`; may hold a password.
+    /// Such as `redis://127.0.0.1:6379/0`, `redis+sentinel://host:26379,host:26379/service/0`, `redis+cluster://host:6379,host:6379`;
+    /// `rediss` for TLS; may hold `user:password@`.
     #[serde(serialize_with = "hidden")]
     pub url: Option<SecretString>,
+    /// PEM file of the roots that may sign the server's certificate; absent: the system's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM file of our certificate, where the server asks for one.
+    pub cert_file: Option<PathBuf>,
+    /// PEM file of its key.
+    pub key_file: Option<PathBuf>,
     /// Milliseconds to wait for an answer.
     pub response_ms: u64,
     /// Milliseconds to wait for a connection.
@@ -300,7 +307,7 @@ impl Default for AuthConfig {
 
 impl Default for RedisConfig {
     fn default() -> Self {
-        Self { url: None, response_ms: 500, connect_ms: 1_000 }
+        Self { url: None, ca_file: None, cert_file: None, key_file: None, response_ms: 500, connect_ms: 1_000 }
     }
 }
 

@@ -89,3 +89,8 @@ async fn the_redis_ledger_behaves_and_every_key_has_a_ttl() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_redis_ledger_behaves_on_every_form_of_redis() {
+    suite(over_redis(&strata_testkit::redis::shared_url())).await;
+}

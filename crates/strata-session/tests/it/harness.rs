@@ -66,7 +66,7 @@ impl Bed {
     }
 
     pub async fn both_with(change: impl Fn(&mut PolicySettings), embedder: Option<Arc<dyn Embedder>>) -> Vec<Self> {
-        let redis = SessionStoreConfig::Redis(patient_pool(&strata_testkit::redis::shared().url()));
+        let redis = SessionStoreConfig::Redis(patient_pool(&strata_testkit::redis::shared_url()));
         let folder = tempfile::tempdir().expect("a folder");
         let embedded = SessionStoreConfig::Embedded(database(folder.path()));
         let mut beds = vec![Self::with(redis, "redis", settings(&change), embedder.clone()).await];

@@ -4,6 +4,7 @@ mod artifacts;
 mod compression;
 mod facts;
 mod faults;
+mod ha;
 mod harness;
 mod search;
 mod suite;

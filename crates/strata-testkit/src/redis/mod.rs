@@ -1,5 +1,9 @@
 //! A real `redis-server`, started for a test and killed with it.
 
+mod ha;
+
+pub use ha::{RedisCluster, RedisSentinels};
+
 use crate::{poll, reaper};
 use redis::{Client, Connection, ConnectionLike};
 use std::fs::{self, File};
@@ -45,6 +49,22 @@ pub struct RedisServer {
 pub fn shared() -> &'static RedisServer {
     static SHARED: OnceLock<RedisServer> = OnceLock::new();
     SHARED.get_or_init(RedisServer::start)
+}
+
+/// URL of one store for all tests of the process that take any form of Redis: [`shared`], or with `STRATA_TEST_REDIS` set to
+/// `cluster` or `sentinel` one of those, started once.
+///
+/// # Panics
+/// As the start of each; on another value of the variable.
+pub fn shared_url() -> String {
+    static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
+    static SENTINELS: OnceLock<RedisSentinels> = OnceLock::new();
+    match std::env::var("STRATA_TEST_REDIS").as_deref() {
+        Err(_) | Ok("" | "single") => shared().url(),
+        Ok("cluster") => CLUSTER.get_or_init(RedisCluster::start).url(),
+        Ok("sentinel") => SENTINELS.get_or_init(RedisSentinels::start).url(),
+        Ok(other) => panic!("STRATA_TEST_REDIS: single, cluster or sentinel, not {other}"),
+    }
 }
 
 impl RedisServer {

@@ -1,11 +1,14 @@
-//! Redis through one multiplexed connection that reconnects by itself. Every command has a bound in time, also while the
-//! server hangs, and a breaker answers at once while it is known to be down.
+//! Redis, alone, behind Sentinels or as a Cluster, through one multiplexed connection that reconnects by itself. Every command
+//! has a bound in time, also while the server hangs, and a breaker answers at once while it is known to be down.
+
+mod link;
 
 use crate::ports::Stopwatch;
+use link::Link;
+pub use link::RedisTls;
 use parking_lot::Mutex;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ToRedisArgs};
-use secrecy::{ExposeSecret, SecretString};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ToRedisArgs};
+use secrecy::SecretString;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +70,16 @@ pub enum RedisError {
 impl From<&redis::RedisError> for RedisError {
     fn from(error: &redis::RedisError) -> Self {
         if error.is_timeout() || error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal() {
+            return Self::Unavailable;
+        }
+        // Nobody knows a master, or the node of the slot is gone.
+        if matches!(
+            error.kind(),
+            ErrorKind::MasterNameNotFoundBySentinel
+                | ErrorKind::NoValidReplicasFoundBySentinel
+                | ErrorKind::EmptySentinelList
+                | ErrorKind::ClusterConnectionNotFound
+        ) {
             return Self::Unavailable;
         }
         // Of a pipeline the first failure counts: in a transaction the later ones only follow from it.
@@ -159,7 +172,7 @@ impl Breaker {
 /// A Redis server, cheap to clone. There is no pool of connections: one is multiplexed.
 #[derive(Clone)]
 pub struct RedisPool {
-    manager: ConnectionManager,
+    link: Arc<Link>,
     breaker: Arc<Breaker>,
     operation_timeout: Duration,
 }
@@ -172,24 +185,25 @@ impl std::fmt::Debug for RedisPool {
 }
 
 impl RedisPool {
-    /// Prepares a connection to `url` (`redis://user:password@host:port/db`); connects at the first operation, so that a role
-    /// starts, and says that it is not ready, while Redis is down. Inside a tokio runtime.
+    /// Prepares a connection to `url`: `redis://user:password@host:port/db`, `redis+sentinel://host:port,host:port/service/db`,
+    /// `redis+cluster://host:port,host:port`, each with `rediss` for TLS; connects at the first operation, so that a role starts,
+    /// and says that it is not ready, while Redis is down. Inside a tokio runtime.
     ///
     /// # Errors
     /// `INVALID_FIELD` naming `redis.url`, without the URL.
     pub fn connect(url: &SecretString, settings: RedisSettings) -> Result<Self, Fault> {
-        let wrong = |_| Fault::field("redis.url", "must be redis://[user[:password]@]host[:port][/db] or redis+unix:///path");
-        let client = Client::open(url.expose_secret()).map_err(wrong)?;
-        let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(settings.response_timeout))
-            .set_connection_timeout(Some(settings.connect_timeout))
-            .set_number_of_retries(settings.retries)
-            .set_min_delay(Duration::from_millis(50))
-            .set_max_delay(Duration::from_millis(500));
-        let manager = ConnectionManager::new_lazy_with_config(client, config).map_err(wrong)?;
+        Self::connect_tls(url, &RedisTls::default(), settings)
+    }
+
+    /// [`RedisPool::connect`] with certificates other than the system's.
+    ///
+    /// # Errors
+    /// As [`RedisPool::connect`]; naming `redis.ca_file` when a certificate is none.
+    pub fn connect_tls(url: &SecretString, tls: &RedisTls, settings: RedisSettings) -> Result<Self, Fault> {
+        let link = Link::to(url, tls, settings)?;
         let breaker =
             Breaker { failures: settings.breaker_failures.max(1), pause: settings.breaker_pause, state: Mutex::default() };
-        Ok(Self { manager, breaker: Arc::new(breaker), operation_timeout: settings.operation_timeout })
+        Ok(Self { link, breaker: Arc::new(breaker), operation_timeout: settings.operation_timeout })
     }
 
     /// Runs a Lua script by its hash, sending its text only when the server does not have it. `keys` and `args` are slices
@@ -208,8 +222,11 @@ impl RedisPool {
             invocation.key(key);
         }
         invocation.arg(args);
-        let mut connection = self.manager.clone();
-        self.bounded(invocation.invoke_async(&mut connection)).await
+        self.bounded(async {
+            let mut connection = self.link.connection().await?;
+            invocation.invoke_async(&mut connection).await
+        })
+        .await
     }
 
     /// Runs one command.
@@ -217,8 +234,7 @@ impl RedisPool {
     /// # Errors
     /// [`RedisError`].
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
-        let mut connection = self.manager.clone();
-        self.bounded(command.query_async(&mut connection)).await
+        self.bounded(async { command.query_async(&mut self.link.connection().await?).await }).await
     }
 
     /// Runs several commands in one round trip; in one transaction if the pipeline is `atomic`.
@@ -226,8 +242,7 @@ impl RedisPool {
     /// # Errors
     /// [`RedisError`].
     pub async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, RedisError> {
-        let mut connection = self.manager.clone();
-        self.bounded(pipeline.query_async(&mut connection)).await
+        self.bounded(async { pipeline.query_async(&mut self.link.connection().await?).await }).await
     }
 
     /// Whether the server answers.
@@ -253,11 +268,18 @@ impl RedisPool {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
                 let mapped = RedisError::from(&error);
+                // A master that is gone, hangs or became a replica: the next operation looks for the new one.
+                if matches!(mapped, RedisError::Unavailable | RedisError::NotWritable) {
+                    self.link.distrust();
+                }
                 // Kind and code alone: the server's text may quote arguments.
                 tracing::warn!(kind = ?error.kind(), code = error.code(), %mapped, "a Redis operation failed");
                 Err(mapped)
             }
-            Err(_) => Err(RedisError::Unavailable),
+            Err(_) => {
+                self.link.distrust();
+                Err(RedisError::Unavailable)
+            }
         };
         self.breaker.record(outcome.as_ref().is_err_and(|error| error.is_outage()));
         outcome
