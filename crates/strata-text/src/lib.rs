@@ -32,6 +32,7 @@ pub mod values;
 
 mod aspect;
 mod features;
+mod mentions;
 mod phrases;
 mod reality;
 mod relations;
