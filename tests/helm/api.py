@@ -8,7 +8,9 @@ import base64
 import datetime
 import http.server
 import json
+import os
 import re
+import subprocess
 import threading
 import urllib.parse
 import uuid
@@ -108,9 +110,18 @@ class Api(http.server.ThreadingHTTPServer):
         self.objects["Namespace", "", "agents"] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "agents"}}
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
+    def helm(self, binary, folder, *arguments):
+        """Runs helm against this API, with `folder` for its own files."""
+        kubeconfig = os.path.join(folder, "kubeconfig")
+        with open(kubeconfig, "w") as file:
+            file.write(
+                "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{self.server_port}'}}}}]\n"
+                "users: [{name: u, user: {token: t}}]\n"
+                "contexts: [{name: c, context: {cluster: c, user: u, namespace: agents}}]\n"
+            )
+        environment = {"PATH": os.environ["PATH"], "HOME": folder, "KUBECONFIG": kubeconfig}
+        return subprocess.run([binary, *arguments], env=environment, capture_output=True, text=True)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

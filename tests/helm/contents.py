@@ -64,6 +64,7 @@ def check_file(documents):
         labels = sets[role]["spec"]["template"]["metadata"]["labels"]
         matches = lambda selector: selector.items() <= labels.items()
         services = [s for s in of["Service"] if matches(s["spec"]["selector"])]
+        check(any(s["metadata"]["name"].endswith("-metrics") for s in services) == ("0.0.0.0:9464" in config(documents)), f"{role}: metrics are found")
         check(any(s["metadata"]["name"] == sets[role]["metadata"]["name"] for s in services), f"{role} has a service")
         budgets = [b for b in of["PodDisruptionBudget"] if matches(b["spec"]["selector"]["matchLabels"])]
         check(len(budgets) == 1, f"{role} has one disruption budget")
@@ -76,7 +77,8 @@ def check_file(documents):
         role = component(policy["spec"]["podSelector"]["matchLabels"])
         if "Ingress" not in policy["spec"]["policyTypes"] or role == "router":
             continue
-        peers = [component(p["podSelector"]["matchLabels"]) for rule in policy["spec"]["ingress"] for p in rule["from"]]
+        rules = [rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] != "metrics"]
+        peers = [component(p["podSelector"]["matchLabels"]) for rule in rules for p in rule["from"]]
         allowed = {"redis": ROLES, "qdrant": ["longterm"]}.get(role, ["router"])
         check(peers == allowed, f"{role} is reached by {allowed} alone, not {peers}")
     covered = {component(p["spec"]["podSelector"]["matchLabels"]) for p in of["NetworkPolicy"]}
@@ -102,9 +104,13 @@ def check_file(documents):
             continue
         container = spec["containers"][0]
         live, ready, start = (container[k] for k in ("livenessProbe", "readinessProbe", "startupProbe"))
-        check(all("grpc" in p for p in (live, ready, start)), f"{role}: gRPC probes")
-        check(live["grpc"].get("service") == "liveness", f"{role}: liveness does not ask for stores")
-        check("service" not in ready["grpc"], f"{role}: readiness asks for everything")
+        if "grpc" in live:
+            check(live["grpc"] == start["grpc"] == {"port": 7420, "service": "liveness"}, f"{role}: liveness does not ask for stores")
+            check(ready["grpc"] == {"port": 7420}, f"{role}: readiness asks for everything")
+        else:
+            check(live["httpGet"] == start["httpGet"] == {"port": "metrics", "path": "/livez"}, f"{role}: liveness")
+            check(ready["httpGet"] == {"port": "metrics", "path": "/readyz"}, f"{role}: readiness")
+            check("tls" in config(documents), f"{role}: gRPC probes where there is no TLS")
         check(seconds(ready) < seconds(live), f"{role}: calls stop before a restart")
         grace = spec["terminationGracePeriodSeconds"]
         stop = container["lifecycle"]["preStop"]["sleep"]["seconds"]

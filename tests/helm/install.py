@@ -4,9 +4,7 @@ Usage: install.py TOOLS CHART
 """
 
 import base64
-import os
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -20,18 +18,9 @@ UNCHECKED = ["--disable-openapi-validation"]
 
 def path(helm, folder):
     api = Api("1.33")
-    kubeconfig = os.path.join(folder, "kubeconfig")
-    with open(kubeconfig, "w") as file:
-        file.write(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-            f"clusters: [{{name: c, cluster: {{server: '{api.url}'}}}}]\n"
-            "users: [{name: u, user: {token: t}}]\n"
-            "contexts: [{name: c, context: {cluster: c, user: u, namespace: agents}}]\n"
-        )
 
     def run(*arguments, refused=None):
-        environment = {"PATH": os.environ["PATH"], "HOME": folder, "KUBECONFIG": kubeconfig}
-        answer = subprocess.run([f"{tools}/{helm}/helm/helm", *arguments], env=environment, capture_output=True, text=True)
+        answer = api.helm(f"{tools}/{helm}/helm/helm", folder, *arguments)
         if refused is None:
             assert answer.returncode == 0, f"{helm} {' '.join(arguments)}: {answer.stderr}"
         else:

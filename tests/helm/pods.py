@@ -1,4 +1,5 @@
-"""Runs what the chart renders: every role's pod with its arguments, variables, configuration, volumes and probes, on a real Redis.
+"""A newcomer's path: the release of examples/values-small.yaml is installed, and what is in the API then runs: every role's pod with
+its arguments, variables, configuration, volumes and probes, on a real Redis.
 
 Usage: pods.py TOOLS CHART STRATA MODEL_DIR [IMAGE]
 
@@ -7,9 +8,11 @@ STRATA. A pod has an address of loopback for itself. Mounted ConfigMaps and Secr
 it: files are links through `..data`, which one rename turns.
 """
 
+import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,10 +24,14 @@ import time
 import grpc
 import yaml
 
+from api import Api
+
 tools, chart, strata, model = sys.argv[1:5]
 image = sys.argv[5] if len(sys.argv) > 5 else None
 ROLES = ["router", "session", "working", "longterm"]
-ADDRESS = {role: f"127.7.0.{number}" for number, role in enumerate(ROLES, 1)}
+# Addresses of this run alone.
+NET = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
+ADDRESS = {role: f"{NET}.{number}" for number, role in enumerate([*ROLES, "redis"], 1)}
 PATIENCE = 60
 
 
@@ -61,45 +68,52 @@ def mount(folder, files):
 
 
 class Cluster:
-    """What the manifests stand for, in a folder."""
+    """A release in the API, and what it stands for in a folder."""
 
     def __init__(self, folder):
-        self.folder, self.pods = folder, {}
-        self.redis_port = free_port()
-        self.redis = None
+        self.folder, self.pods, self.redis = folder, {}, None
+        self.api = Api("1.33")
         created = run(strata, "config", "new-key", "--id", "test", "--tenant", "acme")
+        assert created.returncode == 0, created.stderr
         self.keys = os.path.join(folder, "keys.toml")
         with open(self.keys, "w") as file:
-            file.write(created.stdout)
+            file.write("".join(line for line in created.stdout.splitlines(True) if not line.startswith("#")))
         self.key = created.stdout.splitlines()[0].rsplit(" ", 1)[1]
-        self.secrets = {
-            "strata-signing": {"signing-keys": "k1:" + os.urandom(32).hex()},
-            "strata-redis": {"redis-url": f"redis://127.0.0.1:{self.redis_port}/0"},
-        }
 
-    def render(self, *more):
-        values = ["--set", "signingKeys.existingSecret=strata-signing,redis.existingSecret=strata-redis,modes.longterm=NORMAL"]
+    def helm(self, *arguments):
+        answer = self.api.helm(f"{tools}/helm4/helm/helm", self.folder, *arguments)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    def install(self, *more):
+        """As the README of the chart has it; there is no Qdrant on this machine, the embedded index serves."""
+        values = ["-f", f"{chart}/examples/values-small.yaml", "--set-file", f"auth.apiKeys={self.keys}"]
+        values += ["--set", "qdrant.inChart.enabled=false,longterm.backups.storage=1Gi"]
         if image:
             repository, tag = image.rsplit(":", 1)
             values += ["--set", f"image.repository={repository},image.pullPolicy=Never", "--set-string", f"image.tag={tag}"]
-        command = [f"{tools}/helm4/helm/helm", "template", "memory", chart, *values, "--set-file", f"auth.apiKeys={self.keys}", *more]
-        rendered = run(*command)
-        assert rendered.returncode == 0, rendered.stderr
-        documents = [d for d in yaml.safe_load_all(rendered.stdout) if d]
-        self.config = next(d for d in documents if d["kind"] == "ConfigMap")["data"]
+        self.helm("upgrade", "--install", "memory", chart, *values, *more, "--disable-openapi-validation")
         self.templates = {}
-        for document in documents:
-            if document["kind"] in ("Deployment", "StatefulSet"):
+        for (kind, _, _), document in self.api.objects.items():
+            if kind in ("Deployment", "StatefulSet"):
                 template = document["spec"]["template"]
                 self.templates[template["metadata"]["labels"]["app.kubernetes.io/component"]] = (document, template)
-        self.test = next(d for d in documents if d["kind"] == "Pod")
+
+    def config(self, name):
+        return self.api.objects["ConfigMap", "agents", name]["data"]
+
+    def secret(self, name):
+        data = self.api.objects["Secret", "agents", name]["data"]
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
     def start_redis(self):
+        """The release's Redis, as a process: its image cannot be had everywhere."""
+        _, template = self.templates["redis"]
         folder = os.path.join(self.folder, "redis")
         os.makedirs(folder, exist_ok=True)
-        arguments = ["--bind", "127.0.0.1", "--port", str(self.redis_port), "--dir", folder, "--appendonly", "yes", "--save", ""]
-        self.redis = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.DEVNULL)
-        until("Redis listens", lambda: open_port(self.redis_port))
+        arguments = [argument.replace("/data", folder) for argument in template["spec"]["containers"][0]["args"]]
+        self.redis = subprocess.Popen([*arguments, "--bind", ADDRESS["redis"]], stdout=subprocess.DEVNULL)
+        until("Redis listens", lambda: listens(ADDRESS["redis"], 6379))
 
     def stop_redis(self):
         if self.redis:
@@ -108,8 +122,8 @@ class Cluster:
 
     def named(self, text):
         """With the services' names resolved, and what listens everywhere listening on the pod's own address."""
-        for role in ROLES:
-            text = text.replace(f"memory-strata-{role}:", f"{ADDRESS[role]}:")
+        for role, address in ADDRESS.items():
+            text = text.replace(f"memory-strata-{role}:", f"{address}:")
         return text
 
     def start(self, role):
@@ -148,9 +162,10 @@ class Pod:
         uid = self.spec["securityContext"]["runAsUser"]
         for name, volume in self.volumes.items():
             if "configMap" in volume:
-                mount(self.path(name), {file: self.adapt(text) for file, text in self.cluster.config.items()})
+                config = self.cluster.config(volume["configMap"]["name"])
+                mount(self.path(name), {file: self.adapt(text) for file, text in config.items()})
             elif "secret" in volume:
-                mount(self.path(name), self.cluster.secrets[volume["secret"]["secretName"]])
+                mount(self.path(name), self.cluster.secret(volume["secret"]["secretName"]))
             else:
                 os.makedirs(self.path(name), exist_ok=True)
                 if os.geteuid() == 0:
@@ -164,7 +179,7 @@ class Pod:
         for entry in self.container["env"]:
             source = entry.get("valueFrom", {})
             if "secretKeyRef" in source:
-                values[entry["name"]] = self.cluster.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
+                values[entry["name"]] = self.cluster.secret(source["secretKeyRef"]["name"])[source["secretKeyRef"]["key"]]
             elif "fieldRef" in source:
                 values[entry["name"]] = self.name
             else:
@@ -255,14 +270,39 @@ class Container(Pod):
         return logs.stdout + logs.stderr
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+def restored(cluster, file):
+    """The pod of docs/operations.md that brings a backup back, on the volumes of long-term memory."""
+    with open("docs/operations.md") as page:
+        manifest = yaml.safe_load(re.search(r"<<'YAML'\n(.*?)\nYAML\n", page.read(), re.S)[1])
+    spec, longterm = manifest["spec"], cluster.pods["longterm"]
+    container = spec["containers"][0]
+    container["args"] = [argument.replace("longterm-TIME-ID.sqlite", file) for argument in container["args"]]
+    paths = {}
+    for volume in spec["volumes"]:
+        claim = volume.pop("persistentVolumeClaim")["claimName"].removesuffix(f"-{longterm.name}")
+        paths[volume["name"]] = longterm.path(claim)
+        volume["hostPath"] = {"path": longterm.path(claim), "type": "Directory"}
+    if not image:
+        arguments = container["args"]
+        for mounted in container["volumeMounts"]:
+            # Whole parts of a path: one folder's name begins with another's.
+            arguments = [re.sub(rf"^{mounted['mountPath']}(?=/|$)", paths[mounted["name"]], argument) for argument in arguments]
+        done = run(strata, *arguments, env={})
+        assert done.returncode == 0, done.stderr
+        return
+    container["image"] = image
+    path = os.path.join(cluster.folder, "restore.yaml")
+    with open(path, "w") as written:
+        yaml.safe_dump(manifest, written)
+    played = run("podman", "play", "kube", "--network=none", path)
+    assert played.returncode == 0, played.stderr
+    waited = run("podman", "wait", "strata-restore-restore")
+    assert waited.stdout.strip() == "0", run("podman", "logs", "strata-restore-restore").stderr
+    run("podman", "play", "kube", "--down", path)
 
 
-def open_port(port):
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+def listens(address, port):
+    with contextlib.suppress(OSError), socket.create_connection((address, port), 1):
         return True
     return False
 
@@ -284,7 +324,7 @@ def statement(n):
 
 
 def story(cluster):
-    cluster.render()
+    cluster.install()
     # The router first: it must not wait for anyone.
     cluster.start("router")
     router = cluster.pods["router"]
@@ -303,7 +343,8 @@ def story(cluster):
     print("  started in any order; ready with Redis")
 
     # What `helm test` runs.
-    test = [cluster.named(argument) for argument in cluster.test["spec"]["containers"][0]["args"]]
+    hook = next(yaml.safe_load_all(cluster.helm("get", "hooks", "memory")))
+    test = [cluster.named(argument) for argument in hook["spec"]["containers"][0]["args"]]
     tested = run(strata, *test, env={})
     assert tested.returncode == 0, tested.stdout + tested.stderr
     told = run(strata, "replay", "examples/story.en.jsonl", "--server", f"http://{ADDRESS['router']}:7420", "--quiet", env={"STRATA_API_KEY": cluster.key})
@@ -314,14 +355,14 @@ def story(cluster):
 
     # Modes by the mounted file's swap.
     assert cluster.ctl("call", "Propose", statement(1)).returncode == 0
-    cluster.render("--set", "modes.longterm=WRITE_OFF")
+    cluster.install("--set", "modes.longterm=WRITE_OFF")
     cluster.configure()
     until("writes are off", lambda: "LAYER_WRITE_OFF" in cluster.ctl("call", "Propose", statement(2)).stderr)
-    cluster.render("--set", "policy.recall.floor=-1")
+    cluster.install("--set", "policy.recall.floor=-1")
     cluster.configure()
     until("a bad policy is refused", lambda: all("is refused" in pod.log() for pod in pods))
     assert "LAYER_WRITE_OFF" in cluster.ctl("call", "Propose", statement(3)).stderr, "the last good one stays in force"
-    cluster.render()
+    cluster.install()
     cluster.configure()
     until("writes are on", lambda: cluster.ctl("call", "Propose", statement(4)).returncode == 0)
     assert all(pod.running() for pod in pods)
@@ -334,13 +375,21 @@ def story(cluster):
     cluster.start_redis()
     until("sessions are ready", lambda: cluster.pods["session"].probe("readinessProbe"))
 
-    # The long-term pod moves: its volume comes along.
-    code = cluster.pods["longterm"].stop()
+    # A backup; then the long-term pod ends, the backup is brought back as the page on operations says, and another pod starts.
+    backed = cluster.ctl("--timeout", "60", "backup")
+    assert backed.returncode == 0, backed.stderr
+    longterm = cluster.pods["longterm"]
+    file = next(name for name in os.listdir(longterm.path("backups")) if name.endswith(".sqlite"))
+    assert cluster.ctl("call", "Propose", statement(5)).returncode == 0
+    code = longterm.stop()
     assert code == 0, f"a clean end, not {code}"
+    restored(cluster, file)
     cluster.start("longterm")
     until("long-term memory is back", lambda: cluster.pods["longterm"].probe("readinessProbe"))
     until("it is reached", lambda: "B-200" in cluster.ctl("lookup", "--user", "ada", "work.cost_centre").stdout)
-    print("  Redis went and came; long-term memory moved with its volume")
+    kept = cluster.ctl("export", "--user", "u").stdout
+    assert "477" in kept and "577" not in kept, "as it was when the backup was made"
+    print("  Redis went and came; a backup was brought back on long-term memory's volume")
 
     codes = {role: cluster.pods[role].stop() for role in ROLES}
     assert set(codes.values()) == {0}, f"every pod ends by itself: {codes}"

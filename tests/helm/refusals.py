@@ -22,6 +22,7 @@ CASES = [
     (["--set", "longterm.storage=big"], "storage"),
     (["--set", "config.policy.recall.floor=1"], "policy"),
     (["--set-file", f"auth.apiKeys={chart}/Chart.yaml"], "apiKeys"),
+    (["--set-file", "auth.apiKeys=tests/helm/keys-with-key.toml"], "still holds the key itself"),
     (["--set-file", "auth.apiKeys=/dev/null"], "auth.apiKeys is required"),
     (["--set", "redis.existingSecret="], "redis: set one of"),
     (["--set", "redis.inChart.enabled=true"], "redis: set one of"),

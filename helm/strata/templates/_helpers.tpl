@@ -74,7 +74,10 @@ seccompProfile: { type: RuntimeDefault }
 {{- fail "signingKeys: set existingSecret or generate, not both" -}}
 {{- end -}}
 {{- if and (not .auth.apiKeys) (not .config.auth) -}}
-{{- fail "auth.apiKeys is required, since the router can be reached from outside: strata config new-key --id me --tenant acme > keys.toml; --set-file auth.apiKeys=keys.toml" -}}
+{{- fail "auth.apiKeys is required, since the router can be reached from outside: strata config new-key --id me --tenant acme | grep -v '^#' > keys.toml (the key itself is in the line that is left out); --set-file auth.apiKeys=keys.toml" -}}
+{{- end -}}
+{{- if contains "shown once" .auth.apiKeys -}}
+{{- fail "auth.apiKeys still holds the key itself, in the line `# The key, shown once`: keep it elsewhere and take the line out (grep -v '^#')" -}}
 {{- end -}}
 {{- $redis := list -}}
 {{- if .redis.existingSecret }}{{ $redis = append $redis "existingSecret" }}{{ end -}}

@@ -97,6 +97,9 @@ spec:
         - { name: backups, mountPath: /var/lib/strata-backups }
         {{- end }}
         - { name: tmp, mountPath: /tmp }
+        {{- with $values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
   volumes:
     - name: config
       configMap: { name: {{ $name }} }
@@ -104,6 +107,9 @@ spec:
       secret: { secretName: {{ include "strata.signingSecret" $root | quote }}, defaultMode: 0440 }
     - name: tmp
       emptyDir: { sizeLimit: 1Gi }
+    {{- with $values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
     {{- if ne $role "longterm" }}
     - name: data
       emptyDir: { sizeLimit: 1Gi }
