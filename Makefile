@@ -5,6 +5,7 @@ MODEL_DIR := models/use-multilingual-v3
 VENV := .venv
 BUF := $(VENV)/bin/buf
 DIR ?= eval
+STRATA_BIN = $(or $(CARGO_TARGET_DIR),target)/debug/strata
 
 .PHONY: help
 help: ## Lists the targets.
@@ -37,6 +38,23 @@ check: python ## Format, clippy, docs, proto lint, supply chain.
 	cd proto && ../$(BUF) lint && ../$(BUF) format --diff --exit-code
 	cd proto && ../$(BUF) breaking --against baseline.binpb
 	tests/deny.sh
+
+.PHONY: helm-check
+helm-check: model redis strata ## Helm chart: lint, schemas, policies, releases by helm 3 and 4, and its pods as processes.
+	STRATA_BIN="$(STRATA_BIN)" tests/helm/run.sh $(MODEL_DIR)
+
+.PHONY: image-check
+image-check: model redis strata ## Builds the image without a Docker engine and runs the chart's pods from it; needs root.
+	STRATA_BIN="$(STRATA_BIN)" tests/image/run.sh $(MODEL_DIR)
+
+.PHONY: image
+image: model ## Builds the image localhost/strata:dev without a Docker engine; needs buildah and root.
+	cargo build --release --locked --bin strata
+	deploy/build-image.sh $(or $(CARGO_TARGET_DIR),target)/release/strata $(MODEL_DIR)
+
+.PHONY: strata
+strata:
+	cargo build --quiet --locked --bin strata
 
 .PHONY: proto-baseline
 proto-baseline: python ## Takes the protos as they are for the released ones: what comes later must not break them.

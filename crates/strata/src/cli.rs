@@ -132,13 +132,13 @@ pub enum LogFormat {
 #[derive(Args, Debug, Clone)]
 pub struct ServerArgs {
     /// Address of the router.
-    #[arg(long, env = "STRATA_SERVER", default_value = "http://127.0.0.1:7420")]
+    #[arg(long, global = true, env = "STRATA_SERVER", default_value = "http://127.0.0.1:7420")]
     pub server: String,
     /// API key; not needed on a loopback server without credentials.
-    #[arg(long, env = "STRATA_API_KEY", hide_env_values = true)]
+    #[arg(long, global = true, env = "STRATA_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
     /// Seconds to wait for an answer.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, global = true, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub timeout: u64,
 }
 
