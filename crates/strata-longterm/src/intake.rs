@@ -81,6 +81,7 @@ struct Read {
     content: TextFeatures,
     quote: TextFeatures,
     others: [TextFeatures; 1],
+    lines: Vec<TextFeatures>,
     resolved_dates: Vec<String>,
     consented: bool,
 }
@@ -95,6 +96,7 @@ impl Read {
             vector: supplied_vector(state, statement)?,
             content,
             others: [features(&other_texts(statement))],
+            lines: if by.door.is_part() { statement.content.lines().map(features).collect() } else { Vec::new() },
             resolved_dates: gate::resolved_dates(&quote, by.attestation.turn_time),
             quote,
             consented: state.challenges.verify(by.scope.owner(), statement),
@@ -119,6 +121,7 @@ impl Read {
             quote: &self.quote,
             value: value_features.as_ref(),
             others: &self.others,
+            lines: &self.lines,
             resolved_dates: &self.resolved_dates,
             slot,
             attestation: by.attestation,
