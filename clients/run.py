@@ -38,9 +38,7 @@ def commands(binary: str) -> dict[str, list[list[str]]]:
             ["node", "--test", str(clients / "typescript/dist/test/")],
         ],
         "go": [[str(BUILT / "go/story"), *STORIES]],
-        "java": [["java", "-cp", f"{BUILT / 'java/classes'}:{(BUILT / 'java/classpath').read_text().strip()}", "strata.Story", *STORIES]]
-        if (BUILT / "java/classpath").exists()
-        else [],
+        "java": [["java", "-cp", f"{BUILT / 'java/classes'}:{BUILT.joinpath('java/classpath').read_text().strip()}", "Story", *STORIES]],
         "rust": [[binary, "replay", "--quiet", *STORIES]],
     }
 
@@ -52,6 +50,7 @@ def main() -> int:
     options = parser.parse_args()
     binary = str(pathlib.Path(options.binary).resolve())
     languages = options.only.split(",")
+    plan = {language: command for language, command in commands(binary).items() if language in languages}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="strata-clients-"))
     # A tenant for each language: the same users, tasks and sessions, and none sees another's.
     cluster = Cluster(binary, folder, [*LANGUAGES, "acme", "umbrella"])
@@ -59,7 +58,7 @@ def main() -> int:
     try:
         cluster.start()
         for language in languages:
-            for command in commands(binary)[language]:
+            for command in plan[language]:
                 began = time.monotonic()
                 environment = {
                     **os.environ,
