@@ -22,25 +22,48 @@ sys.path.insert(0, str(ROOT / "tests/python"))
 from cluster import Cluster  # noqa: E402
 
 STORIES = [str(ROOT / f"examples/agent.{language}.jsonl") for language in ("en", "zh")]
+SECONDS = 170  # of one command, on a busy machine
+SUMMARY_LINES = 8  # how test runners end
 LANGUAGES = ("python", "typescript", "go", "java", "rust")
 
 
-def commands(binary: str) -> dict[str, list[list[str]]]:
-    """What is run for each language: its story first."""
-    python, clients = str(BUILT / "venv/bin/python"), ROOT / "clients"
-    return {
-        "python": [
-            [python, str(clients / "python/examples/story.py"), *STORIES],
-            [python, "-m", "pytest", "-q", str(clients / "python/tests")],
-        ],
-        "typescript": [
-            ["node", str(clients / "typescript/dist/examples/story.js"), *STORIES],
-            ["node", "--test", str(clients / "typescript/dist/test/")],
-        ],
-        "go": [[str(BUILT / "go/story"), *STORIES]],
-        "java": [["java", "-cp", f"{BUILT / 'java/classes'}:{BUILT.joinpath('java/classpath').read_text().strip()}", "Story", *STORIES]],
-        "rust": [[binary, "replay", "--quiet", *STORIES]],
-    }
+def commands(language: str, binary: str) -> list[list[str]]:
+    """What is run for a language: its story first, then its checks and tests."""
+    clients, python = ROOT / "clients", str(BUILT / "venv/bin/python")
+    match language:
+        case "python":
+            # Types are checked from outside the folder of the sources: of the package as it is installed.
+            mypy = [python, "-m", "mypy", "--config-file", str(clients / "python/pyproject.toml")]
+            return [
+                [python, str(clients / "python/examples/story.py"), *STORIES],
+                [*mypy, "-p", "strata"],
+                [*mypy, str(clients / "python/examples"), str(clients / "python/tests")],
+                [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(clients / "python/pyproject.toml"), str(clients / "python/tests")],
+            ]
+        case "typescript":
+            tests = sorted(str(path) for path in (clients / "typescript/dist/test").glob("*.test.js"))
+            node = str(BUILT / "bin/node")
+            return [[node, str(BUILT / "typescript/story.js"), *STORIES], [node, "--test", "--test-reporter=spec", *tests]]
+        case "go":
+            return [[str(BUILT / "go/story"), *STORIES]]
+        case "java":
+            classpath = (BUILT / "java/classpath").read_text().strip()
+            return [["java", "-cp", f"{BUILT / 'java/classes'}:{classpath}", "Story", *STORIES]]
+        case "rust":
+            return [[binary, "replay", "--quiet", *STORIES]]
+    raise SystemExit(f"{language!r} is none of {', '.join(LANGUAGES)}")
+
+
+def run(command: list[str], environment: dict[str, str]) -> int | str:
+    """Its exit code, with everything it prints only when it failed."""
+    try:
+        done = subprocess.run(command, env=environment, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=BUILT)
+    except subprocess.TimeoutExpired as late:
+        print((late.stdout or b"").decode(errors="replace"), flush=True)
+        return f"none after {SECONDS} s"
+    lines = done.stdout.decode(errors="replace").rstrip().splitlines()
+    print("\n".join(lines if done.returncode != 0 else lines[-SUMMARY_LINES:]), flush=True)
+    return done.returncode
 
 
 def main() -> int:
@@ -50,7 +73,7 @@ def main() -> int:
     options = parser.parse_args()
     binary = str(pathlib.Path(options.binary).resolve())
     languages = options.only.split(",")
-    plan = {language: command for language, command in commands(binary).items() if language in languages}
+    plan = {language: commands(language, binary) for language in languages}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="strata-clients-"))
     # A tenant for each language: the same users, tasks and sessions, and none sees another's.
     cluster = Cluster(binary, folder, [*LANGUAGES, "acme", "umbrella"])
@@ -68,9 +91,9 @@ def main() -> int:
                     "STRATA_TEST_OTHER_KEY": cluster.keys["umbrella"],
                     "STRATA_BINARY": binary,
                 }
-                code = subprocess.run(command, env=environment, timeout=170).returncode
-                print(f"clients: {language}: {pathlib.Path(command[-1]).name}: {'ok' if code == 0 else f'exit code {code}'}"
-                      f" in {time.monotonic() - began:.1f} s", flush=True)
+                print(f"clients: {language}: {' '.join(pathlib.Path(part).name for part in command if 'classes' not in part)}", flush=True)
+                code = run(command, environment)
+                print(f"clients: {language}: {'ok' if code == 0 else f'exit code {code}'} in {time.monotonic() - began:.1f} s", flush=True)
                 if code != 0:
                     failed.append(language)
     finally:

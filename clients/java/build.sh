@@ -22,5 +22,7 @@ protoc -I"$root/proto" --java_out="$out/src" --grpc_java_out="$out/src" \
   --plugin=protoc-gen-grpc_java=/usr/bin/grpc_java_plugin "${protos[@]}"
 find "$out/src" -name '*.java' >"$out/sources"
 javac -nowarn -proc:none -Xlint:-options --release 17 -cp "$classpath" -d "$out/classes" @"$out/sources"
-javac -Xlint:all,-classfile -proc:none --release 17 -cp "$out/classes:$classpath" -d "$out/classes" Story.java
+# The jars' own annotations are not all there, which javac tells at length: it is heard when it fails.
+javac -Xlint:all,-classfile -proc:none --release 17 -cp "$out/classes:$classpath" -d "$out/classes" Story.java \
+  >"$out/javac.log" 2>&1 || { cat "$out/javac.log"; exit 1; }
 echo "$classpath" >"$out/classpath"
