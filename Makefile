@@ -63,7 +63,7 @@ sources = $(shell find clients/$(1) -type f -not -path '*/node_modules/*' -not -
 
 .PHONY: clients
 clients: model redis $(CLIENTS)/python.done $(CLIENTS)/typescript.done $(CLIENTS)/go.done $(CLIENTS)/java.done ## Builds the clients; Python, TypeScript, Go, Java and Rust play one story against four processes on real Redis.
-	cargo build --locked --bin strata
+	cargo build --locked --workspace --bin strata --example agent
 	$(CLIENTS)/venv/bin/python clients/run.py --binary "$$(cargo metadata --locked --format-version 1 --no-deps | $(CLIENTS)/venv/bin/python -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/debug/strata"
 
 $(CLIENTS)/installed: clients/install.sh $(CLIENTS)/python.done

@@ -27,6 +27,13 @@ SUMMARY_LINES = 8  # how test runners end
 LANGUAGES = ("python", "typescript", "go", "java", "rust")
 
 
+def quick_start(language: str, file: pathlib.Path) -> str:
+    """The quick start of the README, as a file to run: what is written there is what was run."""
+    text = (ROOT / "clients/README.md").read_text(encoding="utf-8")
+    file.write_text(text.split(f"```{language}\n", 1)[1].split("```", 1)[0], encoding="utf-8")
+    return str(file)
+
+
 def commands(language: str, binary: str) -> list[list[str]]:
     """What is run for a language: its story first, then its checks and tests."""
     clients, python = ROOT / "clients", str(BUILT / "venv/bin/python")
@@ -36,21 +43,27 @@ def commands(language: str, binary: str) -> list[list[str]]:
             mypy = [python, "-m", "mypy", "--config-file", str(clients / "python/pyproject.toml")]
             return [
                 [python, str(clients / "python/examples/story.py"), *STORIES],
+                [python, quick_start("python", BUILT / "quick_start.py")],
                 [*mypy, "-p", "strata"],
+                [*mypy, str(BUILT / "quick_start.py")],
                 [*mypy, str(clients / "python/examples"), str(clients / "python/tests")],
                 [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(clients / "python/pyproject.toml"), str(clients / "python/tests")],
             ]
         case "typescript":
             tests = sorted(str(path) for path in (clients / "typescript/dist/test").glob("*.test.js"))
             node = str(BUILT / "bin/node")
-            return [[node, str(BUILT / "typescript/story.js"), *STORIES], [node, "--test", "--test-reporter=spec", *tests]]
+            return [
+                [node, str(BUILT / "typescript/story.js"), *STORIES],
+                [node, quick_start("ts", BUILT / "typescript/quick_start.mjs")],
+                [node, "--test", "--test-reporter=spec", *tests],
+            ]
         case "go":
             return [[str(BUILT / "go/story"), *STORIES]]
         case "java":
             classpath = (BUILT / "java/classpath").read_text().strip()
             return [["java", "-cp", f"{BUILT / 'java/classes'}:{classpath}", "Story", *STORIES]]
         case "rust":
-            return [[binary, "replay", "--quiet", *STORIES]]
+            return [[binary, "replay", "--quiet", *STORIES], [str(pathlib.Path(binary).parent / "examples/agent")]]
     raise SystemExit(f"{language!r} is none of {', '.join(LANGUAGES)}")
 
 
@@ -86,7 +99,8 @@ def main() -> int:
                 environment = {
                     **os.environ,
                     "STRATA_SERVER": f"http://127.0.0.1:{cluster.ports['router']}",
-                    "STRATA_API_KEY": cluster.keys[language],
+                    # The quick starts have the users and tasks of the stories.
+                    "STRATA_API_KEY": cluster.keys["acme" if "quick_start" in str(command) else language],
                     "STRATA_TEST_KEY": cluster.keys["acme"],
                     "STRATA_TEST_OTHER_KEY": cluster.keys["umbrella"],
                     "STRATA_BINARY": binary,

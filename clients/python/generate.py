@@ -89,6 +89,7 @@ def reasons(path: pathlib.Path) -> str:
         HEAD
         + "import enum\nfrom typing import NamedTuple\n\nimport grpc\n\n\n"
         + 'class Reason(str, enum.Enum):\n    """Why a call failed."""\n\n' + "".join(members)
+        + "\n    def __str__(self) -> str:\n        return self.value\n"
         + "\n\nclass Facts(NamedTuple):\n"
         + '    """What holds for every failure with a reason."""\n\n'
         + "    code: grpc.StatusCode\n    retry_safe: bool\n    may_have_written: bool\n\n\n"

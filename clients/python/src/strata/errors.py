@@ -78,9 +78,8 @@ class StrataError(Exception):
         return self.facts.may_have_written
 
     def __str__(self) -> str:
-        name = self.reason.value if isinstance(self.reason, Reason) else self.reason
         rules = "".join(f"; {p.rule}: {p.description}" for p in self.preconditions)
-        return f"{name}: {self.message}{rules}"
+        return f"{self.reason}: {self.message}{rules}"
 
 
 class InvalidArgumentError(StrataError):
