@@ -12,7 +12,7 @@ packages=(
   # The default dependencies of these bring generations of protobuf that do not know proto3's optional.
   golang-github-golang-protobuf-1-5-dev protoc-gen-go protoc-gen-go-grpc
   default-jdk-headless libgrpc-java libprotobuf-java protobuf-compiler-grpc-java-plugin libgoogle-common-protos-java
-  libgoogle-gson-java libguava-java libnetty-java libperfmark-java libopencensus-java libgeronimo-annotation-1.3-spec-java
+  libgoogle-gson-java libguava-java libnetty-java libnetty-tcnative-java libperfmark-java libopencensus-java libgeronimo-annotation-1.3-spec-java
 )
 missing=()
 for package in "${packages[@]}"; do

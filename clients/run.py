@@ -60,8 +60,7 @@ def commands(language: str, binary: str) -> list[list[str]]:
         case "go":
             return [[str(BUILT / "go/story"), *STORIES]]
         case "java":
-            classpath = (BUILT / "java/classpath").read_text().strip()
-            return [["java", "-cp", f"{BUILT / 'java/classes'}:{classpath}", "Story", *STORIES]]
+            return [[str(BUILT / "java/story"), *STORIES]]
         case "rust":
             return [[binary, "replay", "--quiet", *STORIES], [str(pathlib.Path(binary).parent / "examples/agent")]]
     raise SystemExit(f"{language!r} is none of {', '.join(LANGUAGES)}")
@@ -83,13 +82,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", required=True, help="the strata executable")
     parser.add_argument("--only", default=",".join(LANGUAGES), help="languages, comma-separated")
+    parser.add_argument("--secure", action="store_true", help="mutual TLS everywhere, and JWTs instead of API keys")
     options = parser.parse_args()
     binary = str(pathlib.Path(options.binary).resolve())
     languages = options.only.split(",")
     plan = {language: commands(language, binary) for language in languages}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="strata-clients-"))
     # A tenant for each language: the same users, tasks and sessions, and none sees another's.
-    cluster = Cluster(binary, folder, [*LANGUAGES, "acme", "umbrella"])
+    cluster = Cluster(binary, folder, [*LANGUAGES, "acme", "umbrella"], options.secure)
+    tls = {}
+    if cluster.identity is not None:
+        tls = {
+            "STRATA_CA_FILE": str(cluster.identity.ca),
+            "STRATA_CERTIFICATE_FILE": str(cluster.identity.certificate("caller")),
+            "STRATA_PRIVATE_KEY_FILE": str(cluster.identity.key("caller")),
+        }
     failed = []
     try:
         cluster.start()
@@ -98,14 +105,15 @@ def main() -> int:
                 began = time.monotonic()
                 environment = {
                     **os.environ,
-                    "STRATA_SERVER": f"http://127.0.0.1:{cluster.ports['router']}",
+                    **tls,
+                    "STRATA_SERVER": cluster.server,
                     # The quick starts have the users and tasks of the stories.
                     "STRATA_API_KEY": cluster.keys["acme" if "quick_start" in str(command) else language],
                     "STRATA_TEST_KEY": cluster.keys["acme"],
                     "STRATA_TEST_OTHER_KEY": cluster.keys["umbrella"],
                     "STRATA_BINARY": binary,
                 }
-                print(f"clients: {language}: {' '.join(pathlib.Path(part).name for part in command if 'classes' not in part)}", flush=True)
+                print(f"clients: {language}: {' '.join(pathlib.Path(part).name for part in command)}", flush=True)
                 code = run(command, environment)
                 print(f"clients: {language}: {'ok' if code == 0 else f'exit code {code}'} in {time.monotonic() - began:.1f} s", flush=True)
                 if code != 0:

@@ -46,14 +46,14 @@ type clients struct {
 	router   router.RouterServiceClient
 }
 
-// dial connects; https:// means TLS, with -certificate and -key mutual TLS.
-func dial(server, ca, certificate, key string) (*grpc.ClientConn, error) {
+// dial connects; https:// means TLS. STRATA_CA_FILE, STRATA_CERTIFICATE_FILE and STRATA_PRIVATE_KEY_FILE are as for `strata ctl`.
+func dial(server string) (*grpc.ClientConn, error) {
 	security := grpc.WithInsecure()
 	address := strings.TrimPrefix(server, "http://")
 	if strings.HasPrefix(server, "https://") {
 		address = strings.TrimPrefix(server, "https://")
 		config := &tls.Config{MinVersion: tls.VersionTLS12}
-		if ca != "" {
+		if ca := os.Getenv("STRATA_CA_FILE"); ca != "" {
 			pem, err := os.ReadFile(ca)
 			if err != nil {
 				return nil, err
@@ -63,8 +63,8 @@ func dial(server, ca, certificate, key string) (*grpc.ClientConn, error) {
 				return nil, fmt.Errorf("%s holds no certificate", ca)
 			}
 		}
-		if certificate != "" {
-			own, err := tls.LoadX509KeyPair(certificate, key)
+		if certificate := os.Getenv("STRATA_CERTIFICATE_FILE"); certificate != "" {
+			own, err := tls.LoadX509KeyPair(certificate, os.Getenv("STRATA_PRIVATE_KEY_FILE"))
 			if err != nil {
 				return nil, err
 			}
@@ -324,11 +324,8 @@ func (p *player) fill(value any) any {
 
 func main() {
 	server := flag.String("server", os.Getenv("STRATA_SERVER"), "http://host:port or https://host:port; the credential is STRATA_API_KEY")
-	ca := flag.String("ca", "", "PEM of the authority that signed the server's certificate")
-	certificate := flag.String("certificate", "", "PEM of our own certificate, for mutual TLS")
-	key := flag.String("key", "", "PEM of its private key")
 	flag.Parse()
-	connection, err := dial(*server, *ca, *certificate, *key)
+	connection, err := dial(*server)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -80,7 +80,7 @@ public final class Story {
       }
     }
     String server = options.getOrDefault("server", System.getenv().getOrDefault("STRATA_SERVER", "http://127.0.0.1:7420"));
-    ManagedChannel connection = connect(server, options);
+    ManagedChannel connection = connect(server);
     try {
       Metadata headers = new Metadata();
       String token = System.getenv("STRATA_API_KEY");
@@ -102,19 +102,21 @@ public final class Story {
     }
   }
 
-  /** Connects; https:// means TLS, with --certificate and --key mutual TLS. */
-  private static ManagedChannel connect(String server, Map<String, String> options) throws IOException {
+  /** Connects; https:// means TLS. STRATA_CA_FILE, STRATA_CERTIFICATE_FILE, STRATA_PRIVATE_KEY_FILE are as for `strata ctl`. */
+  private static ManagedChannel connect(String server) throws IOException {
     boolean secure = server.startsWith("https://");
     NettyChannelBuilder builder = NettyChannelBuilder.forTarget(server.replaceFirst("^https?://", ""));
     if (!secure) {
       return builder.usePlaintext().build();
     }
     var context = GrpcSslContexts.forClient();
-    if (options.containsKey("ca")) {
-      context.trustManager(new File(options.get("ca")));
+    Map<String, String> environment = System.getenv();
+    if (environment.containsKey("STRATA_CA_FILE")) {
+      context.trustManager(new File(environment.get("STRATA_CA_FILE")));
     }
-    if (options.containsKey("certificate")) {
-      context.keyManager(new File(options.get("certificate")), new File(options.get("key")));
+    if (environment.containsKey("STRATA_CERTIFICATE_FILE")) {
+      File key = new File(environment.get("STRATA_PRIVATE_KEY_FILE"));
+      context.keyManager(new File(environment.get("STRATA_CERTIFICATE_FILE")), key);
     }
     return builder.sslContext(context.build()).build();
   }

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import time
 
+from identity import Identity
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 READY_SECONDS = 60  # a debug build on a busy machine; the release build is ready in under 2 s
 
@@ -19,21 +21,28 @@ def free_port() -> int:
 
 
 class Cluster:
-    """redis-server and one process per role, on ports of their own."""
+    """redis-server and one process per role, on ports of their own. `secure`: mutual TLS everywhere, and JWTs instead of API
+    keys."""
 
-    def __init__(self, binary: str, folder: pathlib.Path, tenants: list[str]):
+    def __init__(self, binary: str, folder: pathlib.Path, tenants: list[str], secure: bool = False):
         self.binary, self.folder, self.processes = binary, folder, {}
         self.redis_port = free_port()
         self.ports = {role: free_port() for role in ("router", "working", "session", "longterm")}
         self.key = f"k1:{secrets.token_hex(32)}"
+        self.identity = Identity(folder / "identity") if secure else None
         self.keys, lines = {}, []
         for tenant in tenants:
+            if self.identity is not None:
+                self.keys[tenant] = self.identity.token(tenant)
+                continue
             out = subprocess.run(
                 [binary, "config", "new-key", "--id", f"ci-{tenant}", "--tenant", tenant], check=True, capture_output=True, text=True
             ).stdout.splitlines()
             self.keys[tenant] = out[0].rsplit(" ", 1)[1]
             lines += out[1:]
-        self.auth = "\n".join(lines)
+        self.auth = "\n".join(lines) if self.identity is None else self.identity.jwt_config()
+        self.scheme = "http" if self.identity is None else "https"
+        self.server = f"{self.scheme}://127.0.0.1:{self.ports['router']}"
 
     def start(self) -> None:
         self.processes["redis"] = subprocess.Popen(
@@ -56,10 +65,11 @@ class Cluster:
             f'data_dir = "{self.folder / role}"\n'
             f'signing_keys = "{self.key}"\n'
             f'[server]\n{listen} = "{address}"\n'
-            f'[redis]\nurl = "redis://127.0.0.1:{self.redis_port}/0"\n'
+            + self.tls(role)
+            + f'[redis]\nurl = "redis://127.0.0.1:{self.redis_port}/0"\n'
             f'[embedder]\nmodel_dir = "{ROOT / "models/use-multilingual-v3"}"\n'
             + (
-                "[peers]\n" + "".join(f'{r} = "http://127.0.0.1:{self.ports[r]}"\n' for r in ("working", "session", "longterm"))
+                "[peers]\n" + "".join(f'{r} = "{self.scheme}://127.0.0.1:{self.ports[r]}"\n' for r in ("working", "session", "longterm"))
                 + self.auth
                 if role == "router"
                 else ""
@@ -67,6 +77,12 @@ class Cluster:
         )
         with open(self.folder / f"{role}.log", "ab") as log:
             self.processes[role] = subprocess.Popen([self.binary, "serve", "--config", str(config)], stderr=log, stdout=log)
+
+    def tls(self, role: str) -> str:
+        if self.identity is None:
+            return ""
+        public = self.identity.server_config("server.tls") if role == "router" else ""
+        return public + self.identity.server_config("server.internal_tls")
 
     def stop(self) -> dict:
         codes = {}

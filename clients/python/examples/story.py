@@ -20,13 +20,9 @@ import strata
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
-    parser.add_argument("--server", help="default: STRATA_SERVER; the credential is STRATA_API_KEY")
-    parser.add_argument("--ca", help="PEM of the authority that signed the server's certificate")
-    parser.add_argument("--certificate", help="PEM of our own certificate, for mutual TLS")
-    parser.add_argument("--key", help="PEM of its private key")
+    parser.add_argument("--server", help="default: STRATA_SERVER; credential and TLS are in the environment too")
     options = parser.parse_args()
-    tls = strata.Tls(options.ca, options.certificate, options.key) if options.ca else None
-    with strata.Client(options.server, tls=tls, timeout=30.0) as client:
+    with strata.Client(options.server, timeout=30.0) as client:
         players = [Player(client, file) for file in options.files]
         for player in players:
             player.play()

@@ -33,7 +33,6 @@ def environment(name: str) -> str:
 class Server:
     address: str
     credential: str | None
-    tls: strata.Tls | None = None
 
 
 class Embedded:
@@ -84,9 +83,7 @@ def embedded() -> Iterator[Embedded]:
 
 
 def four_processes(credential: str) -> Server:
-    ca = os.environ.get("STRATA_TEST_CA")
-    tls = strata.Tls(ca, environment("STRATA_TEST_CERTIFICATE"), environment("STRATA_TEST_CERTIFICATE_KEY")) if ca else None
-    return Server(environment("STRATA_SERVER"), environment(credential), tls)
+    return Server(environment("STRATA_SERVER"), environment(credential))
 
 
 @pytest.fixture(scope="session", params=["embedded", "four processes"])
@@ -104,13 +101,13 @@ def user() -> str:
 
 @pytest.fixture
 def client(server: Server, user: str) -> Iterator[strata.Client]:
-    with strata.Client(server.address, credential=server.credential, tls=server.tls, timeout=30.0, user_id=user) as made:
+    with strata.Client(server.address, credential=server.credential, timeout=30.0, user_id=user) as made:
         yield made
 
 
 @pytest.fixture
 async def aclient(server: Server, user: str) -> AsyncIterator[strata.aio.Client]:
     async with strata.aio.Client(
-        server.address, credential=server.credential, tls=server.tls, timeout=30.0, user_id=user
+        server.address, credential=server.credential, timeout=30.0, user_id=user
     ) as made:
         yield made

@@ -123,10 +123,10 @@ def test_a17_another_user_or_tenant_is_refused(client: strata.Client, user: str,
         assert caught.value.reason is strata.Reason.TASK_MISMATCH
         if server.credential is not None:
             other = four_processes("STRATA_TEST_OTHER_KEY")
-            with strata.Client(other.address, credential=other.credential, tls=other.tls, user_id=user) as foreign:
+            with strata.Client(other.address, credential=other.credential, user_id=user) as foreign:
                 with pytest.raises(strata.NotFoundError):
                     foreign.open_task(task.task_id).board()
-            with strata.Client(server.address, credential="strata_wrong", tls=server.tls, user_id=user) as nobody:
+            with strata.Client(server.address, credential="strata_wrong", user_id=user) as nobody:
                 with pytest.raises(strata.UnauthenticatedError):
                     nobody.open_task(task.task_id).board()
 
@@ -138,7 +138,7 @@ def test_a_credential_is_asked_for_each_call(server: Server, user: str) -> None:
         asked.append(1)
         return server.credential or ""
 
-    with strata.Client(server.address, credential=credential, tls=server.tls, user_id=user) as client:
+    with strata.Client(server.address, credential=credential, user_id=user) as client:
         list(client.session.list_sessions_iter())
         list(client.session.list_sessions_iter())
     assert len(asked) == 2

@@ -108,15 +108,9 @@ class Player {
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { server: { type: "string" }, ca: { type: "string" }, certificate: { type: "string" }, key: { type: "string" } },
+  options: { server: { type: "string" } }, // credential and TLS are in the environment
 });
-const client = new Client({
-  timeoutMs: 30_000,
-  ...(values.server && { server: values.server }),
-  ...(values.ca && {
-    tls: { ca: values.ca, ...(values.certificate && { certificate: values.certificate }), ...(values.key && { key: values.key }) },
-  }),
-});
+const client = new Client({ timeoutMs: 30_000, ...(values.server && { server: values.server }) });
 const player = new Player(client);
 for (const file of positionals) await player.play(file);
 client.close();

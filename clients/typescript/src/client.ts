@@ -46,8 +46,11 @@ export interface Tls {
 export interface ClientOptions {
   /** `http://host:port` or `https://host:port`; the default is `STRATA_SERVER`, or the local server. */
   readonly server?: string;
-  /** API key or JWT, or a function that gives one for each call; the default is `STRATA_API_KEY`. */
+  /** API key or JWT, or a function that gives one for each call; the default is `STRATA_API_KEY`, or the file that
+   * `STRATA_API_KEY_FILE` names. */
   readonly credential?: string | (() => string | Promise<string>);
+  /** For an `https://` server; the default is what `STRATA_CA_FILE`, `STRATA_CERTIFICATE_FILE` and `STRATA_PRIVATE_KEY_FILE`
+   * name, as for `strata ctl`. */
   readonly tls?: Tls;
   /** Milliseconds for a call with all its retries, unless the call says otherwise; default 10,000. */
   readonly timeoutMs?: number;
@@ -60,15 +63,30 @@ export interface ClientOptions {
 
 const pem = (source: string | Buffer): Buffer => (typeof source === "string" ? readFileSync(source) : source);
 
+const env = (name: string): string | undefined => process.env[name] || undefined;
+
+function tlsFromEnvironment(): Tls {
+  const [ca, certificate, key] = [env("STRATA_CA_FILE"), env("STRATA_CERTIFICATE_FILE"), env("STRATA_PRIVATE_KEY_FILE")];
+  return { ...(ca && { ca }), ...(certificate && { certificate }), ...(key && { key }) };
+}
+
+/** A mounted secret may be renewed: the file is read for each call. */
+function credentialFromEnvironment(): (() => string) | undefined {
+  const [value, file] = [env("STRATA_API_KEY"), env("STRATA_API_KEY_FILE")];
+  if (value) return () => value;
+  return file ? () => readFileSync(file, "utf8").trim() : undefined;
+}
+
 interface Connection {
   readonly transport: Transport;
   readonly sessions: Http2SessionManager;
 }
 
-function connect(server: string, tls: Tls | undefined): Connection {
+function connect(server: string, given: Tls | undefined): Connection {
   const scheme = server.split("://", 1)[0];
   if (scheme !== "http" && scheme !== "https") throw new TypeError(`server: ${server} does not begin with http:// or https://`);
-  if (scheme === "http" && tls) throw new TypeError("server: an http:// address has no TLS; write https://");
+  if (scheme === "http" && given) throw new TypeError("server: an http:// address has no TLS; write https://");
+  const tls = scheme === "https" ? (given ?? tlsFromEnvironment()) : undefined;
   // Without pings a connection that a partition cut is found dead only by the deadline of every call on it.
   const sessions = new Http2SessionManager(server, { pingIntervalMs: 30_000, pingTimeoutMs: 10_000 }, {
     ...(tls?.ca && { ca: pem(tls.ca) }),
@@ -86,7 +104,7 @@ function connect(server: string, tls: Tls | undefined): Connection {
 }
 
 function settingsOf(options: ClientOptions): Settings {
-  const credential = options.credential ?? (process.env["STRATA_API_KEY"] || undefined);
+  const credential = options.credential ?? credentialFromEnvironment();
   return {
     credential: typeof credential === "string" ? () => credential : credential,
     timeoutMs: options.timeoutMs ?? 10_000,
@@ -110,7 +128,7 @@ export class Client {
   /** @internal */
   constructor(options: ClientOptions, shared: { connection: Connection; settings: Settings });
   constructor(options: ClientOptions = {}, shared?: { connection: Connection; settings: Settings }) {
-    this.#connection = shared?.connection ?? connect(options.server ?? (process.env["STRATA_SERVER"] || "http://127.0.0.1:7420"), options.tls);
+    this.#connection = shared?.connection ?? connect(options.server ?? env("STRATA_SERVER") ?? "http://127.0.0.1:7420", options.tls);
     this.#settings = shared?.settings ?? settingsOf(options);
     const of = <S extends DescService>(service: S): ServiceClient<S> => serviceClient(service, this.#connection.transport, this.#settings);
     this.working = of(WorkingMemoryService);

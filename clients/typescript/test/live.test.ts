@@ -10,12 +10,7 @@ const env = (name: string): string => {
   if (!value) throw new Error(`${name} is not set: run \`make clients\``);
   return value;
 };
-const ca = process.env["STRATA_TEST_CA"];
-const connection = {
-  server: env("STRATA_SERVER"),
-  timeoutMs: 30_000,
-  ...(ca && { tls: { ca, certificate: env("STRATA_TEST_CERTIFICATE"), key: env("STRATA_TEST_CERTIFICATE_KEY") } }),
-};
+const connection = { server: env("STRATA_SERVER"), timeoutMs: 30_000 };
 const shared = new Client({ ...connection, credential: env("STRATA_TEST_KEY") });
 after(() => shared.close());
 const anyone = (): Client => shared.forUser(`u-${randomUUID()}`);

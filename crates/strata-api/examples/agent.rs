@@ -4,8 +4,8 @@
 //! cargo run -p strata-api --example agent          # against STRATA_SERVER, default http://127.0.0.1:7420
 //! ```
 //!
-//! `STRATA_API_KEY` is an API key or a JWT. For an `https://` server `STRATA_CA` is the PEM file of the authority that signed
-//! its certificate, `STRATA_CERTIFICATE` and `STRATA_CERTIFICATE_KEY` are our own for mutual TLS.
+//! `STRATA_API_KEY` is an API key or a JWT. For an `https://` server `STRATA_CA_FILE` is the PEM file of the authority that signed
+//! its certificate, `STRATA_CERTIFICATE_FILE` and `STRATA_PRIVATE_KEY_FILE` are our own for mutual TLS.
 #![expect(clippy::print_stdout, reason = "it shows what happens")]
 #![expect(clippy::disallowed_methods, reason = "a program outside of the services has its own clock and ids")]
 
@@ -39,10 +39,10 @@ async fn connect() -> Result<Channel> {
     let mut endpoint = Endpoint::from_shared(server.clone())?.connect_timeout(TIMEOUT);
     if server.starts_with("https://") {
         let mut tls = ClientTlsConfig::new();
-        if let Some(ca) = variable("STRATA_CA") {
+        if let Some(ca) = variable("STRATA_CA_FILE") {
             tls = tls.ca_certificate(Certificate::from_pem(std::fs::read(ca)?));
         }
-        if let (Some(certificate), Some(key)) = (variable("STRATA_CERTIFICATE"), variable("STRATA_CERTIFICATE_KEY")) {
+        if let (Some(certificate), Some(key)) = (variable("STRATA_CERTIFICATE_FILE"), variable("STRATA_PRIVATE_KEY_FILE")) {
             tls = tls.identity(Identity::from_pem(std::fs::read(certificate)?, std::fs::read(key)?));
         }
         endpoint = endpoint.tls_config(tls)?;

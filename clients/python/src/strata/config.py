@@ -31,6 +31,13 @@ class Tls:
     #: Name in the server's certificate when the address is another one.
     server_name: str | None = None
 
+    @classmethod
+    def from_environment(cls) -> Tls | None:
+        """What `STRATA_CA_FILE`, `STRATA_CERTIFICATE_FILE` and `STRATA_PRIVATE_KEY_FILE` name, as for `strata ctl`."""
+        names = ("STRATA_CA_FILE", "STRATA_CERTIFICATE_FILE", "STRATA_PRIVATE_KEY_FILE")
+        ca, certificate, key = (os.environ.get(name) or None for name in names)
+        return cls(ca, certificate, key) if ca or certificate else None
+
     def credentials(self) -> grpc.ChannelCredentials:
         """For a channel."""
         return grpc.ssl_channel_credentials(_pem(self.ca), _pem(self.key), _pem(self.certificate))
@@ -38,6 +45,12 @@ class Tls:
 
 def _pem(source: str | os.PathLike[str] | bytes | None) -> bytes | None:
     return source if source is None or isinstance(source, bytes) else pathlib.Path(source).read_bytes()
+
+
+def credential_from_environment() -> Credential | None:
+    """`STRATA_API_KEY`, or the file that `STRATA_API_KEY_FILE` names, read for each call: a mounted secret may be renewed."""
+    file = os.environ.get("STRATA_API_KEY_FILE")
+    return os.environ.get("STRATA_API_KEY") or ((lambda: pathlib.Path(file).read_text().strip()) if file else None)
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,8 @@ def target(server: str, tls: Tls | None) -> tuple[str, grpc.ChannelCredentials |
     if scheme == "http" and tls is not None:
         raise ValueError("server: an http:// address has no TLS; write https://")
     secure = scheme == "https" or tls is not None
+    if secure and tls is None:
+        tls = Tls.from_environment()
     options: list[tuple[str, str | int]] = [
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.max_send_message_length", MESSAGE_BYTES),

@@ -15,7 +15,7 @@ from google.protobuf import json_format
 
 from strata.aio.call import Caller
 from strata.aio.services import Services
-from strata.config import Credential, Retry, Settings, Tls, target
+from strata.config import Credential, Retry, Settings, Tls, credential_from_environment, target
 from strata.longterm.v1 import longterm_pb2
 from strata.method import Method
 from strata.router.v1 import router_pb2
@@ -30,7 +30,8 @@ class Client(Services):
     has one method for every RPC, with the request's fields as keyword arguments.
 
     `server` is `http://host:port`, `https://host:port`, or `host:port`; the default is `STRATA_SERVER`, or the local server.
-    `credential` is an API key or a JWT, or a function that gives one for each call; the default is `STRATA_API_KEY`.
+    `credential` is an API key or a JWT, or a function that gives one for each call; the default is `STRATA_API_KEY`, or the file
+    that `STRATA_API_KEY_FILE` names. `tls` is for `https://`; the default is what `Tls.from_environment` finds.
     `timeout` is in seconds and spans a call with its retries. `user_id` and `agent_id` are filled in where a request names none.
     """
 
@@ -52,7 +53,7 @@ class Client(Services):
         else:
             channel = grpc.aio.secure_channel(host, credentials, options=options)
         settings = Settings(
-            credential=credential or os.environ.get("STRATA_API_KEY") or None,
+            credential=credential or credential_from_environment(),
             timeout=timeout,
             retry=retry or Retry(),
             user_id=user_id,
