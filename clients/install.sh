@@ -7,7 +7,7 @@ out=clients/.build
 mkdir -p "$out/bin"
 
 packages=(
-  protobuf-compiler
+  openssl protobuf-compiler
   golang-go golang-google-grpc-dev golang-google-protobuf-dev golang-google-genproto-dev
   # The default dependencies of these bring generations of protobuf that do not know proto3's optional.
   golang-github-golang-protobuf-1-5-dev protoc-gen-go protoc-gen-go-grpc

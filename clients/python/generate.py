@@ -161,6 +161,8 @@ def services(files) -> str:  # type: ignore[no-untyped-def]
         comments = {tuple(l.path): l.leading_comments for l in file.source_code_info.location if l.leading_comments}
         for number, service in enumerate(file.service):
             area = area_of(file)
+            if area not in AREAS:
+                raise SystemExit(f"{file.name}: {service.name} has no name in AREAS of generate.py")
             attributes.append((area, AREAS[area]))
             body = [f"class {AREAS[area]}(Service):\n" + docstring(comments.get((6, number), ""), 4)]
             for at, method in enumerate(service.method):
