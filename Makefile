@@ -75,6 +75,31 @@ $(VENV)/installed: tests/python/requirements.txt
 	$(VENV)/bin/pip install --quiet -r tests/python/requirements.txt
 	touch $@
 
+CLIENTS := clients/.build
+PROTOS := $(shell find proto -name '*.proto')
+sources = $(shell find clients/$(1) -type f -not -path '*/node_modules/*' -not -path '*/gen/*' -not -path '*/dist/*' -not -name '*.pyc' -not -name reasons.ts)
+
+.PHONY: clients
+clients: model redis $(CLIENTS)/python.done $(CLIENTS)/typescript.done $(CLIENTS)/go.done $(CLIENTS)/java.done ## Builds the clients; Python, TypeScript, Go, Java and Rust play one story against four processes on real Redis.
+	cargo build --locked --workspace --bin strata --example agent
+	$(CLIENTS)/venv/bin/python clients/run.py --binary "$$(cargo metadata --locked --format-version 1 --no-deps | $(CLIENTS)/venv/bin/python -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/debug/strata"
+
+$(CLIENTS)/installed: clients/install.sh $(CLIENTS)/python.done
+	clients/install.sh
+	touch $@
+$(CLIENTS)/python.done: $(PROTOS) $(call sources,python)
+	clients/python/build.sh
+	touch $@
+$(CLIENTS)/typescript.done: $(CLIENTS)/installed $(PROTOS) $(call sources,typescript)
+	clients/typescript/build.sh
+	touch $@
+$(CLIENTS)/go.done: $(CLIENTS)/installed $(PROTOS) $(call sources,go)
+	clients/go/build.sh
+	touch $@
+$(CLIENTS)/java.done: $(CLIENTS)/installed $(PROTOS) $(call sources,java)
+	clients/java/build.sh
+	touch $@
+
 .PHONY: bench
 bench: model redis ## Measures ourselves against the raw engines, under 5 minutes; writes target/bench/report.json.
 	cargo build --release --locked --bin strata --bin strata-bench
@@ -93,4 +118,4 @@ eval: model ## Plays public dialogues through the public RPCs: make eval DIR=pat
 .PHONY: clean
 clean: ## Removes what was built and fetched.
 	cargo clean
-	rm -rf $(VENV) models
+	rm -rf $(VENV) models $(CLIENTS) clients/typescript/{node_modules,dist,src/gen,src/reasons.ts}

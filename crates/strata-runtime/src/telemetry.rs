@@ -8,6 +8,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use serde::Deserialize;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 use strata_core::{Fault, Reason};
 use tracing_subscriber::EnvFilter;
@@ -103,7 +104,9 @@ pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     let guard = export(config)?;
     let spans = guard.traces.as_ref().map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("strata")));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Colours are for a terminal: in a file or a pipe they are noise.
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter).with(spans);
     let done = match config.format {
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),

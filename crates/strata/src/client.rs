@@ -76,7 +76,10 @@ impl Api {
     pub async fn call(&self, name: &str, request: Value) -> Result<Value> {
         let method = self.method(name)?;
         if method.is_server_streaming() || method.is_client_streaming() {
-            return Err(anyhow!("{} is a stream; see `strata ctl export` and `strata ctl import`", path(&method)));
+            return Err(anyhow!(
+                "{} is a stream, which needs a generated client; those of long-term memory are `strata ctl export` and `import`",
+                path(&method)
+            ));
         }
         let request = message(&method, request)?;
         let mut call = self.request(request.encode_to_vec());

@@ -80,6 +80,10 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
     match answer {
         Ok(answer) => {
             writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+            // An empty list is left out of JSON, which reads as if something were missing.
+            if matches!(args.command, CtlCommand::Recall { .. } | CtlCommand::Lookup { .. }) && answer.get("items").is_none() {
+                writeln!(std::io::stderr(), "nothing is remembered that answers this")?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => refusal(error),
@@ -170,6 +174,15 @@ async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
                 ServingStatus::try_from(answer.into_inner().status).unwrap_or(ServingStatus::Unknown).as_str_name().to_owned()
             }
             Err(status) if status.code() == tonic::Code::NotFound => "NOT_RUN_HERE".to_owned(),
+            Err(status) if status.code() == tonic::Code::Unavailable => anyhow::bail!(
+                "{} does not answer: {}",
+                server.server,
+                if server.server.starts_with("https:") {
+                    "is a server with TLS running there?"
+                } else {
+                    "is a server running there? `strata serve` starts one; one with TLS is https://"
+                }
+            ),
             Err(status) => anyhow::bail!("{} does not answer: {}", server.server, status.message()),
         };
         serving &= matches!(state.as_str(), "SERVING" | "NOT_RUN_HERE");
