@@ -741,7 +741,10 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
         lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "claims a slot that its words leave open"));
     }
     if submission.quote.reported && is_user(s.source) {
-        if submission.content.reported {
+        if matches!(submission.door, Door::Confirm) {
+            // The user was shown who says it, and takes it as theirs.
+            lower(Standing::Active, Finding::new("G12", "OK", "the user confirmed the words of others"));
+        } else if submission.content.reported {
             lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the user reports the words of others"));
         } else {
             refused.push(Finding::new(
