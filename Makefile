@@ -30,6 +30,14 @@ test-redis-ha: redis ## The session suite on a Redis Cluster of three and behind
 	STRATA_TEST_REDIS=cluster cargo test --locked -p strata-session
 	STRATA_TEST_REDIS=sentinel cargo test --locked -p strata-session
 
+.PHONY: soak
+soak: redis ## Ten minutes of load with faults: nothing acknowledged is lost, memory stays flat.
+	STRATA_SOAK_SECONDS=$${STRATA_SOAK_SECONDS:-600} cargo test --locked -p strata --test it -- --nocapture --test-threads 1 soak::
+
+.PHONY: fuzz
+fuzz: ## Fuzzes what strangers can send, 15 minutes each (FUZZ_SECONDS): wire, page tokens, signed headers, configuration, tokens.
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-900} cargo test --locked -p strata --bin strata -- --nocapture --test-threads 1 fuzz::
+
 .PHONY: check
 check: python ## Format, clippy, docs, proto lint, supply chain.
 	cargo fmt --all --check

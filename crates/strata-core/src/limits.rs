@@ -181,6 +181,14 @@ pub const ATTESTATION_BYTES: usize = 16 * 1024;
 pub const NONCES_PER_SECOND: usize = 50_000;
 /// API keys of a listener: a call is compared with every one of them, 10 ns each, so that its time tells nothing.
 pub const API_KEYS: usize = 1_024;
+/// API keys of one tenant that are good at a time.
+pub const API_KEYS_TENANT: usize = 64;
+/// Bytes of an API key's name: it stands in audits and histories.
+pub const API_KEY_NAME_BYTES: usize = 64;
+/// Modes and API keys that operators have set, of all tenants: every router holds them in memory.
+pub const CONTROL_ENTRIES: usize = 4_096;
+/// Bytes of one of them as it is stored.
+pub const CONTROL_ENTRY_BYTES: usize = 8 * 1024;
 /// Bytes of a caller's `x-request-id`: an UUID with a prefix; a longer one is replaced.
 pub const CALL_ID_BYTES: usize = 128;
 /// Calls a listener serves at a time; more are refused at once, never queued.

@@ -119,8 +119,33 @@ impl Admin {
     }
 }
 
+/// Served by the router alone.
+fn of_the_router<T>() -> Result<Response<T>, Status> {
+    Err(status(Fault::new(Reason::NotServed, "the router serves this method")))
+}
+
 #[tonic::async_trait]
 impl AdminService for Admin {
+    async fn get_modes(&self, _: Request<pb::GetModesRequest>) -> Result<Response<pb::GetModesResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn set_mode(&self, _: Request<pb::SetModeRequest>) -> Result<Response<pb::SetModeResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn create_api_key(&self, _: Request<pb::CreateApiKeyRequest>) -> Result<Response<pb::CreateApiKeyResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn list_api_keys(&self, _: Request<pb::ListApiKeysRequest>) -> Result<Response<pb::ListApiKeysResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn revoke_api_key(&self, _: Request<pb::RevokeApiKeyRequest>) -> Result<Response<pb::RevokeApiKeyResponse>, Status> {
+        of_the_router()
+    }
+
     async fn get_status(&self, request: Request<pb::GetStatusRequest>) -> Result<Response<pb::GetStatusResponse>, Status> {
         self.report(&request).await.map(Response::new).map_err(status)
     }

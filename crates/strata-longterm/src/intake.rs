@@ -5,6 +5,7 @@ use crate::metadata::insert::Material;
 use crate::recall::{caller_space, checked};
 use crate::scope::OwnerScope;
 use crate::state::State;
+use crate::write;
 use std::collections::BTreeSet;
 use strata_api::convert::longterm::indexed_text;
 use strata_core::policy::authz::{Layer, Role};
@@ -131,7 +132,7 @@ impl Read {
             now: by.now,
             statement,
         };
-        let gated = judge(settings, submission).map_err(gate::Refusal::fault)?;
+        let gated = judge(settings, submission).map_err(gate::Refusal::fault).inspect_err(write::count_refused)?;
         let memory_id = MemoryId(state.ports.ids.next());
         let vector = self.vector.clone();
         Ok((gated, Material { memory_id, terms: terms(&index), request_id: by.request_id, vector, related: Vec::new() }))

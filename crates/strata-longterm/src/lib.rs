@@ -13,6 +13,7 @@
 
 mod admin;
 pub mod backup;
+mod control;
 mod episodes;
 pub mod index;
 mod intake;
@@ -35,6 +36,7 @@ mod update;
 pub mod verify;
 mod write;
 
+pub use control::DatabaseControl;
 pub use index::qdrant::QdrantSettings;
 pub use metadata::MIGRATIONS;
 pub use role::{IndexConfig, LongtermDeps, LongtermRole, RoleStatus};

@@ -38,6 +38,8 @@ use strata_core::record::{Kind, Status, Tier};
 use strata_core::rule::Finding;
 use strata_core::time::{DAY, SECOND};
 use strata_core::{FactKey, Fault, MemoryId, Owner, Reason, Timestamp, limits};
+use strata_runtime::layer::trace;
+use strata_runtime::metrics::{Instruments, Label};
 use strata_runtime::ports::{Ports, pause};
 use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
@@ -522,6 +524,18 @@ impl Recall {
 
     /// The answer, and its entry among the recalls that can be reported on.
     fn answer(&self, asked: &Asked, items: Vec<pb::RecallItem>, found: Found, user_id: Option<i64>) -> pb::RecallResponse {
+        let outcome = if found.degraded {
+            "degraded"
+        } else if items.is_empty() {
+            "empty"
+        } else {
+            "found"
+        };
+        let instruments = Instruments::global();
+        instruments.recalls.add(1, &[Label::new("outcome", outcome)]);
+        instruments.recalled.add(items.len() as u64, &[]);
+        trace::note_rules(&found.findings);
+        trace::note_records(items.len());
         let recall_id = self.parts.ports.ids.next();
         let ids: Vec<MemoryId> =
             items.iter().filter_map(|item| Uuid::parse_str(&item.memory.as_ref()?.memory_id).ok().map(MemoryId)).collect();

@@ -53,9 +53,9 @@ struct Said {
 }
 
 impl Core {
-    fn mode_of(&self, path: &str) -> Result<Passage, Fault> {
+    fn mode_of(&self, call: &Call, path: &str) -> Result<Passage, Fault> {
         let method = authz::find(path).ok_or_else(|| Fault::new(Reason::NotServed, "no such method"))?;
-        modes::check(&self.modes.load(), method)
+        modes::check(&self.modes, &call.owner.tenant, method)
     }
 
     /// Archives a session that is about to end.
@@ -63,7 +63,7 @@ impl Core {
     /// # Errors
     /// Why nothing, or not all of it, was archived; the session is untouched.
     pub(crate) async fn archive(&self, call: &Call, session_id: &str) -> Result<Archive, Fault> {
-        self.mode_of("/strata.internal.v1.TargetService/ArchiveSession")?;
+        self.mode_of(call, "/strata.internal.v1.TargetService/ArchiveSession")?;
         let text = |id: Option<&AgentId>| id.map(|id| id.as_str().to_owned()).unwrap_or_default();
         let (user_id, agent_id) = (call.owner.user.as_str().to_owned(), text(call.owner.agent.as_ref()));
         let reads = || reading(&call.principal, &call.owner);
@@ -140,7 +140,7 @@ impl Core {
             page_size: 1,
             ..Default::default()
         };
-        self.mode_of("/strata.longterm.v1.LongTermMemoryService/ListEpisodes").ok()?;
+        self.mode_of(call, "/strata.longterm.v1.LongTermMemoryService/ListEpisodes").ok()?;
         let mut layer = self.layers.longterm.clone();
         let asked = layer.list_episodes(signed(request, reading(&call.principal, &call.owner)));
         answer(tokio::time::timeout(crate::proxy::SIDE_LOOK, asked).await.ok()?).ok()?.episodes.pop()
@@ -152,7 +152,7 @@ impl Core {
         call: &Call,
         body: &session::SearchTurnsRequest,
     ) -> Option<internal::SearchArchivedTurnsResponse> {
-        match self.mode_of("/strata.internal.v1.TargetService/SearchArchivedTurns") {
+        match self.mode_of(call, "/strata.internal.v1.TargetService/SearchArchivedTurns") {
             Ok(Passage::Serve) => {}
             Ok(Passage::Empty | Passage::Defer) | Err(_) => return None,
         }

@@ -21,6 +21,7 @@ use strata_core::policy::ownership::{Reading, inner_wins};
 use strata_core::rule::Finding;
 use strata_core::{Fault, Reason, Timestamp};
 use strata_runtime::context::CallContext;
+use strata_runtime::metrics::{self, Instruments};
 use tonic::{Response, Status};
 
 /// Longest wait for one layer when the caller names no deadline.
@@ -102,6 +103,15 @@ impl Core {
         call: &Call,
         request: pb::AssembleContextRequest,
     ) -> Result<pb::AssembleContextResponse, Fault> {
+        let answer = self.assembled(call, request).await?;
+        for line in answer.budget.iter().filter(|line| line.used > 0) {
+            let section = metrics::Label::new("section", line.name.clone());
+            Instruments::global().context_tokens.add(u64::from(line.used), &[section]);
+        }
+        Ok(answer)
+    }
+
+    async fn assembled(&self, call: &Call, request: pb::AssembleContextRequest) -> Result<pb::AssembleContextResponse, Fault> {
         let settings = self.settings.load().context.clone();
         let window = convert::window(request.window_tokens)?;
         let query = if request.query.trim().is_empty() { &request.input } else { &request.query };

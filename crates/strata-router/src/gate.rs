@@ -2,18 +2,21 @@
 //! allows it. A handler gets a [`Call`] from [`Core::admit`] or nothing, so no method can miss it.
 
 use crate::layers::{Layers, reading, signed};
-use crate::modes::{self, Passage, SharedModes};
+use crate::modes::{self, Passage};
 use crate::owners::Owners;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use strata_api::convert::common;
 use strata_api::error::status;
+use strata_api::page::PageTokens;
 use strata_core::id::Level;
 use strata_core::policy::authz::{self, Layer, Method, Principal};
 use strata_core::policy::ownership::next_epoch;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, Owner, Reason};
+use strata_runtime::control::{Control, ModeBoard};
+use strata_runtime::layer::trace::note_mode;
 use strata_runtime::{Ports, TaskGroup};
 use tonic::{Request, Status};
 
@@ -78,7 +81,9 @@ pub(crate) struct Core {
     pub(crate) layers: Layers,
     pub(crate) owners: Owners,
     pub(crate) ledger: Arc<dyn crate::ledger::Ledger>,
-    pub(crate) modes: SharedModes,
+    pub(crate) modes: Arc<ModeBoard>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) tokens: PageTokens,
     pub(crate) about: crate::About,
     pub(crate) tasks: TaskGroup,
 }
@@ -97,7 +102,8 @@ impl Core {
             let method = authz::allow(&principal, path)?;
             let body = request.get_ref();
             let owner = common::owner(&principal, body.user_id(), body.agent_id())?;
-            let passage = modes::check(&self.modes.load(), method)?;
+            note_mode(self.modes.of(method.layer, &principal.tenant));
+            let passage = modes::check(&self.modes, &principal.tenant, method)?;
             Ok(Call { principal, owner, method, passage })
         };
         let call = check().map_err(status)?;

@@ -9,11 +9,13 @@
 //!   attest    whether a quote stands in the turn it names
 //!   promote   the saga and its recovery
 //!   assemble  the context
+//!   control   modes and API keys that operators set
 //! ```
 
 mod archive;
 mod assemble;
 mod attest;
+pub mod control;
 mod gate;
 mod layers;
 pub mod ledger;
@@ -31,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::page::PageTokens;
 use strata_api::router::v1::router_service_server::RouterServiceServer;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
@@ -38,6 +41,7 @@ use strata_core::Fault;
 use strata_core::limits::MESSAGE_BYTES;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
+use strata_runtime::control::Control;
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Location;
 use strata_runtime::{Ports, RpcChannel, TaskGroup};
@@ -46,7 +50,6 @@ use strata_text::slots::SlotMatcher;
 use crate::gate::Core;
 use crate::layers::Layers;
 use crate::ledger::{Ledger, embedded::EmbeddedLedger, redis::RedisLedger};
-use crate::modes::SharedModes;
 use crate::owners::Owners;
 use crate::proxy::Proxy;
 use crate::service::Service;
@@ -95,8 +98,10 @@ pub struct RouterDeps {
     pub channels: LayerChannels,
     /// Where the ledger lives.
     pub ledger: LedgerConfig,
-    /// Modes of the layers, hot-reloaded.
-    pub modes: SharedModes,
+    /// Modes in force and API keys, as operators set them.
+    pub control: Arc<Control>,
+    /// Page tokens of the router's own lists.
+    pub tokens: PageTokens,
     /// For `GetStatus`.
     pub about: About,
 }
@@ -134,7 +139,9 @@ impl RouterRole {
             ports: deps.ports,
             settings: deps.settings,
             registry: deps.registry,
-            modes: deps.modes,
+            modes: Arc::clone(deps.control.board()),
+            control: deps.control,
+            tokens: deps.tokens,
             about: deps.about,
             tasks: TaskGroup::new(),
         });
@@ -164,6 +171,12 @@ impl RouterRole {
     /// `STORE_UNAVAILABLE`: claims of sessions are refused meanwhile, all else goes on (rule P4).
     pub async fn status(&self) -> Result<(), Fault> {
         self.core.ledger.ping().await
+    }
+
+    /// Claims and marks that wait for the ledger.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.core.owners.backlog()
     }
 
     /// Looks at the open promotions and at what waits for the ledger once, as the recovery does every second: for the start

@@ -215,6 +215,11 @@ impl Owners {
         queue.push_back(Waiting { principal: principal.clone(), owner: owner.clone(), late });
     }
 
+    /// How many wait.
+    pub(crate) fn backlog(&self) -> usize {
+        self.late.lock().len()
+    }
+
     /// The next one of what waits.
     pub(crate) fn take_late(&self) -> Option<Waiting> {
         self.late.lock().pop_front()

@@ -26,6 +26,7 @@ use strata_core::policy::promotion::{Action, AtTarget, Event, JournalFinding, Or
 use strata_core::time::SECOND;
 use strata_core::{FactKey, Fault, Owner, Reason, TaskId, Timestamp};
 use strata_runtime::context::CallContext;
+use strata_runtime::metrics::{Instruments, Label};
 
 /// Longest wait for one call of the saga.
 const STEP: Duration = Duration::from_millis(1_500);
@@ -195,9 +196,13 @@ impl Core {
         let row = JournalRow { revision: entry.promotion.revision, entry: text };
         let keep_until = now.plus(JOURNAL_SECONDS * SECOND);
         let promotion = &entry.promotion;
-        self.ledger
-            .journal_write(&entry.owner.user_key(), &promotion.promotion_id, expected, &row, promotion.is_open(), now, keep_until)
-            .await
+        let user = entry.owner.user_key();
+        let id = &promotion.promotion_id;
+        let written = self.ledger.journal_write(&user, id, expected, &row, promotion.is_open(), now, keep_until).await?;
+        if written {
+            Instruments::global().promotions.add(1, &[Label::new("state", promotion.state.name())]);
+        }
+        Ok(written)
     }
 
     /// Journals what happened. When another router was faster, its entry is answered: the step was not taken.
@@ -262,9 +267,9 @@ impl Core {
     }
 
     /// Why the target's mode does not take promotions now.
-    fn switched_off(&self) -> Option<JournalFinding> {
+    fn switched_off(&self, entry: &Entry) -> Option<JournalFinding> {
         let method = authz::METHODS.iter().find(|method| method.access == authz::Access::Promote)?;
-        match modes::check(&self.modes.load(), method) {
+        match modes::check(&self.modes, &entry.owner.tenant, method) {
             Ok(Passage::Defer) => {
                 Some(finding("D1", "DEFERRED", "writes of long-term memory are switched off; offered again when they are on"))
             }
@@ -273,7 +278,7 @@ impl Core {
     }
 
     async fn probe_and_seal_claim(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
-        if let Some(because) = self.switched_off() {
+        if let Some(because) = self.switched_off(entry) {
             return Ok(Some(Event::TargetOff { because }));
         }
         let request = internal::GetOwnersRequest { user_id: entry.user_id(), agent_id: entry.agent_id(), keys: Vec::new() };
@@ -389,7 +394,7 @@ impl Core {
     }
 
     async fn apply(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
-        if let Some(because) = self.switched_off() {
+        if let Some(because) = self.switched_off(entry) {
             return Ok(Some(Event::TargetOff { because }));
         }
         let statement = self.sealed_statement(entry)?;
@@ -520,7 +525,9 @@ impl Core {
     /// `STORE_UNAVAILABLE` when the journal does not answer.
     pub(crate) async fn recover(&self) -> Result<(), Fault> {
         let now = self.ports.clock.now();
-        for open in self.ledger.journal_open(now.plus(-UNTOUCHED), now).await? {
+        let open = self.ledger.journal_open(now.plus(-UNTOUCHED), now).await?;
+        Instruments::global().promotions_open.record(open.len() as f64, &[]);
+        for open in open {
             if let Err(fault) = self.recover_one(&open, now).await {
                 tracing::warn!(
                     promotion_id = open.promotion_id,
@@ -541,7 +548,7 @@ impl Core {
             return self.ledger.journal_close(open).await;
         }
         let waiting = entry.promotion.state == State::Deferred && due(&entry.promotion, now).is_empty();
-        if waiting && now.since(entry.promotion.update_time) >= OFFER_AGAIN && self.switched_off().is_none() {
+        if waiting && now.since(entry.promotion.update_time) >= OFFER_AGAIN && self.switched_off(&entry).is_none() {
             entry = self.advance(&entry, Event::Offered).await?;
         }
         let before = entry.promotion.revision;

@@ -2,7 +2,6 @@
 
 use crate::gate::Core;
 use crate::layers::{answer, reading, relayed, signed};
-use crate::modes::Modes;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1 as admin;
@@ -108,9 +107,9 @@ impl AdminService for Service {
         };
         let mut settings = core.about.settings.clone();
         settings.extend(of_longterm);
-        let modes: Modes = **core.modes.load();
         for layer in [Layer::Working, Layer::Session, Layer::Longterm] {
-            settings.insert(format!("mode.{}", layer.name()), modes.of(layer).name().to_owned());
+            let mode = core.modes.of(layer, &principal.tenant);
+            settings.insert(format!("mode.{}", layer.name()), mode.name().to_owned());
         }
         settings.insert("ledger".to_owned(), core.ledger.name().to_owned());
         Ok(Response::new(admin::GetStatusResponse {
@@ -136,6 +135,40 @@ impl AdminService for Service {
     ) -> Result<Response<admin::VerifyConsistencyResponse>, Status> {
         let request = self.0.operate("/strata.admin.v1.AdminService/VerifyConsistency", request)?;
         relayed(self.0.layers.admin.clone().verify_consistency(request).await)
+    }
+
+    async fn get_modes(&self, request: Request<admin::GetModesRequest>) -> Result<Response<admin::GetModesResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/GetModes", &request)?;
+        Ok(Response::new(self.0.modes_of(&principal)))
+    }
+
+    async fn set_mode(&self, request: Request<admin::SetModeRequest>) -> Result<Response<admin::SetModeResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/SetMode", &request)?;
+        self.0.set_mode(&principal, request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn create_api_key(
+        &self,
+        request: Request<admin::CreateApiKeyRequest>,
+    ) -> Result<Response<admin::CreateApiKeyResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/CreateApiKey", &request)?;
+        self.0.create_api_key(&principal, request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn list_api_keys(
+        &self,
+        request: Request<admin::ListApiKeysRequest>,
+    ) -> Result<Response<admin::ListApiKeysResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/ListApiKeys", &request)?;
+        self.0.list_api_keys(&principal, request.get_ref()).map(Response::new).map_err(status)
+    }
+
+    async fn revoke_api_key(
+        &self,
+        request: Request<admin::RevokeApiKeyRequest>,
+    ) -> Result<Response<admin::RevokeApiKeyResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/RevokeApiKey", &request)?;
+        self.0.revoke_api_key(&principal, request.into_inner()).await.map(Response::new).map_err(status)
     }
 }
 

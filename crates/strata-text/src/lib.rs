@@ -18,7 +18,7 @@ pub mod certainty;
 pub mod clean;
 pub mod cues;
 pub mod embed;
-mod http;
+pub mod http;
 pub mod numerals;
 pub mod pii;
 pub mod rerank;

@@ -1,6 +1,7 @@
 //! Wire to domain and back, one file per area. Towards the domain a conversion validates and may refuse with the field
 //! named; back to the wire it is total.
 
+pub mod admin;
 pub mod common;
 pub mod episodes;
 pub mod longterm;

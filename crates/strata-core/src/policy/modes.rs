@@ -3,6 +3,7 @@
 
 use super::authz::{Access, Layer, Method};
 use crate::{Fault, Reason};
+use serde::{Deserialize, Serialize};
 
 crate::record::vocabulary! {
     /// Mode of a layer.
@@ -37,6 +38,41 @@ impl Mode {
                 Self::Bypass
             }
         }
+    }
+}
+
+/// Modes of the layers; the section `modes` of the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Modes {
+    /// Working memory.
+    pub working: Mode,
+    /// Session memory.
+    pub session: Mode,
+    /// Long-term memory.
+    pub longterm: Mode,
+}
+
+impl Modes {
+    /// The mode of a layer; the router's own methods depend on long-term memory.
+    #[must_use]
+    pub const fn of(&self, layer: Layer) -> Mode {
+        match layer {
+            Layer::Working => self.working,
+            Layer::Session => self.session,
+            Layer::Longterm | Layer::Router => self.longterm,
+        }
+    }
+
+    /// With the mode of one layer; the router's is long-term memory's.
+    #[must_use]
+    pub const fn with(mut self, layer: Layer, mode: Mode) -> Self {
+        match layer {
+            Layer::Working => self.working = mode,
+            Layer::Session => self.session = mode,
+            Layer::Longterm | Layer::Router => self.longterm = mode,
+        }
+        self
     }
 }
 
@@ -99,6 +135,7 @@ mod tests {
                         | "EndSession" | "Reindex",
                     )
                     | (_, "Backup" | "VerifyConsistency")
+                    | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
                     | (_, "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
                         Gate::Empty

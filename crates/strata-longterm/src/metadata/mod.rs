@@ -11,11 +11,13 @@
 //! | [`query`] | reads by id, key, filter, chain |
 //! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
 //! | [`entities`], [`skills`], [`episodes`] | what stands beside records |
+//! | [`control`] | modes and API keys that operators set |
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
+pub mod control;
 pub mod cursors;
 pub mod entities;
 pub mod episodes;
@@ -42,6 +44,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "cursors of record systems", sql: SYNC },
     Migration { version: 4, name: "entities, relations, skills", sql: PARTS },
     Migration { version: 5, name: "episodes, archived turns", sql: EPISODES },
+    Migration { version: 6, name: "modes and API keys", sql: CONTROL },
 ];
 
 /// Every table, index and trigger.
@@ -58,6 +61,9 @@ const PARTS: &str = include_str!("migrations/0004_parts.sql");
 
 /// What stays of ended sessions.
 const EPISODES: &str = include_str!("migrations/0005_episodes.sql");
+
+/// What operators set.
+const CONTROL: &str = include_str!("migrations/0006_control.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

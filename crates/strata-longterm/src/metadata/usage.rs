@@ -10,6 +10,7 @@ use strata_core::limits::REQUEST_ID_SECONDS;
 use strata_core::record::Status;
 use strata_core::time::SECOND;
 use strata_core::{Fault, MemoryId};
+use strata_runtime::metrics::Instruments;
 use uuid::Uuid;
 
 /// What a report came to.
@@ -50,7 +51,7 @@ pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId
     let recalled = unpacked(&recalled);
     let mut cited = unpacked(&cited);
     let mut refused = Vec::new();
-    let mut changed = false;
+    let mut newly = 0;
     for id in ids {
         if cited.contains(id) {
             continue;
@@ -65,10 +66,11 @@ pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId
         let w = insert::Writing { owner: &holder, ..c.writing(found.owner, "ReportUsage") };
         insert::cite(db, &w, c.settings, &mut found)?;
         cited.insert(*id);
-        changed = true;
+        newly += 1;
     }
+    Instruments::global().cited.add(newly, &[]);
     let mut revision = visible.revision;
-    if changed {
+    if newly > 0 {
         let packed: Vec<u8> = cited.iter().flat_map(|id| id_bytes(*id)).collect();
         let mut keep = db.prepare_cached("UPDATE recalls SET cited = ?2 WHERE recall_id = ?1").sql()?;
         keep.execute((recall_id.as_bytes(), packed)).sql()?;

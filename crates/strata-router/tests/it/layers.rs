@@ -643,6 +643,11 @@ impl internal::target_service_server::TargetService for Fake {
 impl admin::admin_service_server::AdminService for Fake {
     not_here! {
         get_status(admin::GetStatusRequest) -> admin::GetStatusResponse;
+        get_modes(admin::GetModesRequest) -> admin::GetModesResponse;
+        set_mode(admin::SetModeRequest) -> admin::SetModeResponse;
+        create_api_key(admin::CreateApiKeyRequest) -> admin::CreateApiKeyResponse;
+        list_api_keys(admin::ListApiKeysRequest) -> admin::ListApiKeysResponse;
+        revoke_api_key(admin::RevokeApiKeyRequest) -> admin::RevokeApiKeyResponse;
     }
     empty! { longterm_down:
         backup(admin::BackupRequest) -> admin::BackupResponse;

@@ -13,6 +13,7 @@ use strata_api::internal::v1::session_fact_service_server::SessionFactServiceSer
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::page::PageTokens;
 use strata_api::router::v1::router_service_client::RouterServiceClient;
 use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
@@ -25,6 +26,7 @@ use strata_core::{Fault, TenantId, Timestamp};
 use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, embedded::EmbeddedLedger, redis::RedisLedger};
 use strata_router::modes::{Modes, SharedModes};
 use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
+use strata_runtime::control::{Control, ModeBoard};
 use strata_runtime::layer::auth::Authenticator;
 use strata_runtime::redis_store::{RedisPool, RedisSettings};
 use strata_runtime::signing::{KeyRing, SharedKeys, Signer, Verifier};
@@ -140,7 +142,8 @@ async fn build(
         registry: Arc::new(registry),
         channels: layers.clone(),
         ledger: LedgerConfig::Store(Arc::clone(ledger)),
-        modes: Arc::clone(modes),
+        control: Control::new(Arc::new(ModeBoard::new(Arc::clone(modes))), Vec::new(), Arc::clone(&ports.clock)),
+        tokens: PageTokens::new(b"test"),
         about: About { version: "0.0.0".into(), ..About::default() },
     };
     RouterRole::build(deps).await.expect("builds")

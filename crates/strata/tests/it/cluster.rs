@@ -56,6 +56,8 @@ pub struct Cluster {
     processes: Vec<(&'static str, Child9)>,
     key: String,
     env: Vec<(&'static str, String)>,
+    /// Of the public address, and of the addresses between roles.
+    scheme: &'static str,
 }
 
 impl Cluster {
@@ -105,7 +107,38 @@ impl Cluster {
             processes: Vec::new(),
             key: format!("k1:{}", "ab".repeat(32)),
             env: Vec::new(),
+            scheme: "http",
         }
+    }
+
+    /// One process per role on a real Redis, each with these variables; with TLS everywhere if they set it up.
+    pub fn four_with(env: &[(&'static str, String)], tls: bool) -> Self {
+        let mut cluster = Self::new(Some(RedisServer::start()), None, &ROLES);
+        cluster.scheme = if tls { "https" } else { "http" };
+        cluster.env = env.to_vec();
+        for role in ROLES {
+            cluster.start(role);
+        }
+        cluster
+    }
+
+    /// Whether any process that runs has printed `needle`.
+    pub fn printed(&self, needle: &str) -> bool {
+        self.processes.iter().any(|(_, process)| process.printed(needle))
+    }
+
+    /// Megabytes that a process holds of the machine's memory.
+    pub fn resident(&self, role: &str) -> u64 {
+        let process = self.processes.iter().find(|(name, _)| *name == role).expect("a running role");
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", process.1.pid())).expect("a running process");
+        let pages: u64 = pages.split_whitespace().nth(1).expect("resident pages").parse().expect("a number");
+        pages * 4 / 1_024
+    }
+
+    /// Lines that a process wrote.
+    pub fn lines(&self, role: &str) -> Vec<String> {
+        let process = self.processes.iter().find(|(name, _)| *name == role).expect("a running role");
+        process.1.lines().into_iter().map(|line| line.text).collect()
     }
 
     fn port(&self, role: &str) -> u16 {
@@ -115,12 +148,12 @@ impl Cluster {
     /// Where the router answers.
     pub fn url(&self) -> String {
         let role = if self.ports.len() == 1 { "all" } else { "router" };
-        format!("http://127.0.0.1:{}", self.port(role))
+        format!("{}://127.0.0.1:{}", self.scheme, self.port(role))
     }
 
     /// Address of a role's listener.
     pub fn address(&self, role: &str) -> String {
-        format!("http://127.0.0.1:{}", self.port(role))
+        format!("{}://127.0.0.1:{}", self.scheme, self.port(role))
     }
 
     /// Starts (or starts again) one process and waits until it says that it is ready.
