@@ -10,7 +10,7 @@ mod episodes;
 mod observability;
 mod reload;
 mod security;
+mod soak;
 mod stories;
 mod survival;
 mod transfer;
-mod soak;

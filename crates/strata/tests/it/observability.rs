@@ -26,7 +26,7 @@ fn story(cluster: &Cluster) {
         "source": "SOURCE_USER_STATEMENT", "source_quote": SAID, "trigger": "TRIGGER_USER_REQUEST",
         "source_ref": {"turn": {"session_id": "s", "seq": seq}}}});
     call(cluster, "Remember", &statement);
-    call(cluster, "Recall", &json!({"user_id": USER, "query": "which language?"}));
+    call(cluster, "Recall", &json!({"user_id": USER, "query": "answer in English"}));
     let task = json!({"user_id": USER, "task_id": "task-17", "goal": {"sentence": "Do it.", "acceptance": "It is done."}});
     call(cluster, "CreateTask", &task);
 }
