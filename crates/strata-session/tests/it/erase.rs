@@ -175,7 +175,7 @@ async fn a170_a177_x03_a_canary_is_taken_from_everywhere_and_the_rest_stays() {
             ];
             let put = pb::PutFactsRequest { session_id: "s".into(), facts, request_id: request_id(), ..Default::default() };
             me.at(5).put_facts(put.clone()).await.expect("facts");
-            let raw = format!("{}{}{}", "x ".repeat(700_000), canary.value, " y".repeat(400_000));
+            let raw = format!("{}{}{}", "x ".repeat(2_000), canary.value, " y".repeat(1_000));
             me.put_artifact(header("holds"), raw.as_bytes(), 1_000_000).await.expect("artifact");
             me.put_artifact(header("other"), b"plain", 100).await.expect("artifact");
 
@@ -543,5 +543,34 @@ async fn e02_what_is_asked_for_is_checked_and_signed_for() {
         assert_eq!(strata_api::error::fault(&refused).reason, Reason::InvalidField);
         // None of this raised the epoch.
         me.append("s", vec![user("still here")]).await.expect("appended");
+    }
+}
+
+#[tokio::test]
+async fn a170_an_artifact_that_holds_it_between_two_parts_or_in_escapes_is_found() {
+    for bed in Bed::both().await {
+        let me = bed.me();
+        me.append("s", vec![user("look it up")]).await.expect("appended");
+        // The first part ends in the middle of it.
+        let mut split = vec![b'x'; strata_core::limits::ARTIFACT_PART_BYTES - 14];
+        split.extend_from_slice(b" code QX-77341-ZK, and more");
+        me.put_artifact(header("split"), &split, 1_000_000).await.expect("artifact");
+        let escaped = br#"{"note": "\u7d2b\u91d1\u9999\u6a1f\u516b\u4e03"}"#;
+        me.put_artifact(header("escaped"), escaped, 100).await.expect("artifact");
+        me.put_artifact(header("QX-77341-ZK"), b"its name", 100).await.expect("artifact");
+        me.put_artifact(header("other"), b"plain", 100).await.expect("artifact");
+        let scope = scope(&bed, &me, &["QX-77341-ZK", "紫金香樟八七"]);
+        let rows = erase(&me, &scope).await.expect("erased");
+        assert_eq!(rows["session.artifacts"].removed, 3, "{} {rows:?}", bed.store);
+        let me = knowing(&me, &scope);
+        for (trace, reason) in
+            [("split", Reason::ArtifactGone), ("escaped", Reason::ArtifactGone), ("QX-77341-ZK", Reason::NotFound)]
+        {
+            assert_eq!(me.get_artifact("s", trace).await.expect_err(trace).reason, reason, "{}", bed.store);
+        }
+        assert_eq!(me.get_artifact("s", "other").await.expect("kept").1, b"plain");
+        assert!(find(&me, &scope).await.values().all(|row| row.found == 0));
+        // Its name is free again.
+        me.put_artifact(header("split"), b"new bytes", 100).await.expect("another one");
     }
 }
