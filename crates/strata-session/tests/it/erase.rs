@@ -422,11 +422,11 @@ async fn e02_a_taken_back_value_leaves_the_verdicts_and_an_erased_fact_keeps_its
 /// Repeats an erasure until the medium is written anew: a loaded machine may need it, and the receipt says so.
 pub async fn written(me: &Caller, scope: &internal::ErasureScope) {
     for _ in 0..60 {
-        let rows = erase(me, scope).await.expect("repeated");
-        match rows["session.turns"].physical() {
-            internal::PhysicalState::Gone => return,
-            other => assert_eq!(other, internal::PhysicalState::Pending),
+        let state = erase(me, scope).await.expect("repeated")["session.turns"].physical();
+        if state == internal::PhysicalState::Gone {
+            return;
         }
+        assert_eq!(state, internal::PhysicalState::Pending);
     }
     panic!("the medium was never written anew");
 }
