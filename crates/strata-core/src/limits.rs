@@ -127,6 +127,8 @@ pub const BOARD_BYTES: usize = 64 * 1024;
 pub const BOARDS_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 /// Characters of a digest (rule W5).
 pub const DIGEST_CHARS: usize = 280;
+/// Bytes of a raw return that comes with its digest: with the rest of the request it fits a message.
+pub const RESULT_BYTES: usize = 3 * 1024 * 1024;
 /// Characters of a goal's sentence and of its acceptance condition (rule W3).
 pub const GOAL_CHARS: usize = 500;
 /// Default number of recalled items (rule R8).

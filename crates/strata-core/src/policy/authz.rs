@@ -129,6 +129,8 @@ pub const METHODS: &[Method] = &[
     method("/strata.working.v1.WorkingMemoryService/PutFacts", Layer::Working, Access::Write, TASK),
     method("/strata.working.v1.WorkingMemoryService/UpdateTodos", Layer::Working, Access::Write, TASK),
     method("/strata.working.v1.WorkingMemoryService/AppendDigest", Layer::Working, Access::Write, TASK),
+    method("/strata.working.v1.WorkingMemoryService/ListTasks", Layer::Working, Access::Read, TASK_READ),
+    method("/strata.working.v1.WorkingMemoryService/WatchTask", Layer::Working, Access::Read, TASK_READ),
     method("/strata.working.v1.WorkingMemoryService/UpdateGoal", Layer::Working, Access::Write, TASK),
     method("/strata.working.v1.WorkingMemoryService/EndTask", Layer::Working, Access::Release, TASK),
     method("/strata.session.v1.SessionMemoryService/AppendTurns", Layer::Session, Access::Write, TURNS),

@@ -110,7 +110,9 @@ mod tests {
                     | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export"].iter().any(|verb| name.starts_with(verb)) =>
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Watch"]
+                            .iter()
+                            .any(|verb| name.starts_with(verb)) =>
                     {
                         Gate::Serve
                     }
