@@ -38,7 +38,8 @@ macro_rules! owned {
 }
 
 owned! {
-    working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest;
+    working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest, ListTasksRequest,
+        WatchTaskRequest;
     session: AppendTurnsRequest, GetWindowRequest, ListTurnsRequest, GetTurnsRequest, SearchTurnsRequest, CompressSessionRequest,
         AnchorTurnsRequest, ReleaseAnchorsRequest, CommitSummaryRequest, GetSummariesRequest, ListSessionsRequest, PutFactsRequest, GetFactsRequest, PutArtifactRequest, GetArtifactRequest, GetSessionRequest,
         EndSessionRequest;

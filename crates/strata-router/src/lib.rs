@@ -24,6 +24,7 @@ mod overlays;
 mod owners;
 mod promote;
 mod proxy;
+mod results;
 mod service;
 mod stream;
 

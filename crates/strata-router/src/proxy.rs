@@ -1,7 +1,7 @@
 //! The three memory services at the router's address: the gate, then the layer. What the router adds to a call is here
 //! and nowhere else: claims to facts of a board, attestations and marks to long-term writes.
 
-use crate::archive::{Archive, late_turns, not_archived};
+use crate::archive::{Archive, goal_not_archived, late_turns, not_archived};
 use crate::attest::attest;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, relayed, signed, without_transport};
@@ -80,7 +80,7 @@ impl WorkingMemoryService for Proxy {
         let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/PutFacts", request)?;
         let mut floor = 0;
         for attempt in 1.. {
-            let epoch = self.0.claim_facts(&call, &body, floor).await.map_err(status)?;
+            let epoch = self.0.claim_facts(&call, &body.task_id, &body.facts, floor).await.map_err(status)?;
             let identity = reading(&call.principal, &call.owner).writing(Level::Task, epoch);
             match relayed(self.0.layers.working.clone().put_facts(signed(body.clone(), identity)).await) {
                 Err(refused) => floor = above(refused, attempt, floor)?,
@@ -101,7 +101,23 @@ impl WorkingMemoryService for Proxy {
         &self,
         request: Request<working::AppendDigestRequest>,
     ) -> Result<Response<working::AppendDigestResponse>, Status> {
-        pass!(self, request, working.append_digest, "/strata.working.v1.WorkingMemoryService/AppendDigest")
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/AppendDigest", request)?;
+        self.0.append_result(&call, body).await
+    }
+
+    async fn list_tasks(
+        &self,
+        request: Request<working::ListTasksRequest>,
+    ) -> Result<Response<working::ListTasksResponse>, Status> {
+        pass!(self, request, working.list_tasks, "/strata.working.v1.WorkingMemoryService/ListTasks")
+    }
+
+    type WatchTaskStream = BoxStream<'static, Result<working::WatchTaskResponse, Status>>;
+
+    async fn watch_task(&self, request: Request<working::WatchTaskRequest>) -> Result<Response<Self::WatchTaskStream>, Status> {
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/WatchTask", request)?;
+        let boards = relayed(self.0.layers.working.clone().watch_task(self.0.outgoing(&call, body)).await)?.into_inner();
+        Ok(Response::new(Box::pin(boards.map_err(without_transport))))
     }
 
     async fn update_goal(
@@ -114,8 +130,15 @@ impl WorkingMemoryService for Proxy {
     async fn end_task(&self, request: Request<working::EndTaskRequest>) -> Result<Response<working::EndTaskResponse>, Status> {
         let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/EndTask", request)?;
         let place = Place::new(Level::Task, body.task_id.clone());
-        let answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
+        // Archived first, ended then, as a session is: what dies in between leaves a live board, and the next call goes on.
+        let archive = self.0.archive_goal(&call, &body.task_id).await;
+        let mut answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
         self.0.end_scope(&call.owner, &place).await;
+        let ended = answer.get_mut();
+        match archive {
+            Ok(episode) => ended.episode_id = episode.map(|episode| episode.episode_id).unwrap_or_default(),
+            Err(why) => ended.findings.push(goal_not_archived(&why)),
+        }
         Ok(answer)
     }
 }
@@ -587,7 +610,7 @@ pub(crate) fn seen_epoch(fault: &Fault) -> Option<u64> {
 }
 
 /// The epoch above which a refused write claims again: the store has seen a higher one, the ledger was lost (rule P3).
-fn above(refused: Status, attempt: u32, floor: u64) -> Result<u64, Status> {
+pub(crate) fn above(refused: Status, attempt: u32, floor: u64) -> Result<u64, Status> {
     let cause = fault(&refused);
     match (cause.reason, seen_epoch(&cause)) {
         (Reason::StaleEpoch, Some(seen)) if attempt < STALE_ATTEMPTS => Ok(seen.max(floor)),
@@ -660,13 +683,19 @@ impl Core {
     }
 
     /// Claims the keys of the facts for their task (rules P2, P4, W11), and returns the epoch of the write.
-    async fn claim_facts(&self, call: &Call, body: &working::PutFactsRequest, floor: u64) -> Result<u64, Fault> {
-        if body.facts.len() > BOARD_FACTS {
+    pub(crate) async fn claim_facts(
+        &self,
+        call: &Call,
+        task_id: &str,
+        facts: &[working::Fact],
+        floor: u64,
+    ) -> Result<u64, Fault> {
+        if facts.len() > BOARD_FACTS {
             return Err(Fault::limit("facts", BOARD_FACTS, "facts"));
         }
-        let task = TaskId::new(body.task_id.as_str())?;
+        let task = TaskId::new(task_id)?;
         // A reference to a long-term record is no claim (rule W11).
-        let keys = self.resolved(body.facts.iter().filter(|fact| fact.reference.is_none()).map(|fact| fact.key.as_str()))?;
+        let keys = self.resolved(facts.iter().filter(|fact| fact.reference.is_none()).map(|fact| fact.key.as_str()))?;
         let fresh = ownership::next_epoch(floor, self.ports.clock.now());
         if keys.is_empty() {
             return Ok(fresh);
@@ -698,7 +727,7 @@ impl Core {
     }
 
     /// The session that a task belongs to, when it belongs to one.
-    async fn session_of(&self, call: &Call, task: &TaskId) -> Result<Option<SessionId>, Fault> {
+    pub(crate) async fn session_of(&self, call: &Call, task: &TaskId) -> Result<Option<SessionId>, Fault> {
         let request = working::GetTaskRequest {
             user_id: call.owner.user.as_str().to_owned(),
             agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),

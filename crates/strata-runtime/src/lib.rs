@@ -22,6 +22,7 @@ pub mod layer;
 pub mod lifecycle;
 pub mod metrics;
 pub mod ports;
+pub mod redis_files;
 pub mod redis_store;
 pub mod retry;
 pub mod server;

@@ -8,12 +8,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
+use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
+use strata_api::page::PageTokens;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::policy::working::WorkingSettings;
 use strata_core::{Fault, Timestamp, limits};
-use strata_runtime::ports::{Stopwatch, pause};
+use strata_runtime::ports::{Stopwatch, pause, random_bytes};
 use strata_runtime::{Ports, TaskGroup};
+use tokio_util::sync::CancellationToken;
 
 /// Boards in one round trip to the store: at most 8 MiB of full boards with their answers.
 const BATCH: usize = 64;
@@ -63,7 +66,11 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     settings: Arc<ArcSwap<PolicySettings>>,
     pub(crate) boards: Boards,
-    store: Option<Arc<dyn CheckpointStore>>,
+    /// Of lists: this process' own, since the boards are.
+    pub(crate) page_tokens: PageTokens,
+    /// Cancelled when the role stops: streams end then.
+    pub(crate) stopping: CancellationToken,
+    pub(crate) store: Option<Arc<dyn CheckpointStore>>,
     health: Mutex<CheckpointStatus>,
     /// One write to the store at a time: a late answer can then never be of an older board than the store has from us.
     saving: tokio::sync::Mutex<()>,
@@ -109,7 +116,7 @@ impl Shared {
     }
 
     /// Writes what is due of these tasks, a batch at a time.
-    async fn flush(&self, keys: &[TaskKey]) -> Result<(), Fault> {
+    pub(crate) async fn flush(&self, keys: &[TaskKey]) -> Result<(), Fault> {
         let Some(store) = &self.store else { return Ok(()) };
         for batch in keys.chunks(BATCH) {
             let _one_at_a_time = self.saving.lock().await;
@@ -206,7 +213,11 @@ impl WorkingRole {
             last_success: None,
             damaged: 0,
         };
+        let tasks = TaskGroup::new();
+        let page_tokens = PageTokens::new(&random_bytes(deps.ports.ids.as_ref()));
         let shared = Arc::new(Shared {
+            page_tokens,
+            stopping: tasks.token().clone(),
             ports: deps.ports,
             settings: deps.settings,
             boards: Boards::new(store.is_some()),
@@ -214,7 +225,6 @@ impl WorkingRole {
             health: Mutex::new(health),
             saving: tokio::sync::Mutex::default(),
         });
-        let tasks = TaskGroup::new();
         let role = Self { shared: Arc::clone(&shared), tasks: tasks.clone() };
         let first = shared.restore().await;
         if let Err(fault) = &first {
@@ -249,17 +259,20 @@ impl WorkingRole {
         Ok(role)
     }
 
-    /// The services: working memory for callers, its side of a promotion for the router.
+    /// The services: working memory for callers, its side of a promotion and of an erasure for the router.
     #[must_use]
     pub fn routes(&self) -> tonic::service::Routes {
         let service = WorkingService::new(Arc::clone(&self.shared));
         let boards = WorkingMemoryServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        let participant = ParticipantServiceServer::new(service)
+        let participant = ParticipantServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        tonic::service::Routes::new(boards).add_service(participant)
+        let erasure = WorkingErasureServiceServer::new(service)
+            .max_decoding_message_size(limits::MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MESSAGE_BYTES);
+        tonic::service::Routes::new(boards).add_service(participant).add_service(erasure)
     }
 
     /// Writes every change to the checkpoint store now.

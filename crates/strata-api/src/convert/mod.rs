@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod common;
 pub mod episodes;
+pub mod erasure;
 pub mod longterm;
 pub mod parts;
 pub mod router;

@@ -5,6 +5,7 @@ pub mod authz;
 pub mod conflict;
 pub mod context;
 pub mod control;
+pub mod erasure;
 pub mod gate;
 pub mod modes;
 pub mod ownership;

@@ -136,7 +136,10 @@ mod tests {
                     )
                     | (_, "Backup" | "VerifyConsistency")
                     | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
-                    | (_, "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
+                    | (
+                        _,
+                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent",
+                    ) => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
                         Gate::Empty
                     }
@@ -144,7 +147,9 @@ mod tests {
                     | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export"].iter().any(|verb| name.starts_with(verb)) =>
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Watch"]
+                            .iter()
+                            .any(|verb| name.starts_with(verb)) =>
                     {
                         Gate::Serve
                     }

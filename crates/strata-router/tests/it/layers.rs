@@ -206,8 +206,23 @@ impl working::working_memory_service_server::WorkingMemoryService for Fake {
     empty! { working_down:
         create_task(working::CreateTaskRequest) -> working::CreateTaskResponse;
         update_todos(working::UpdateTodosRequest) -> working::UpdateTodosResponse;
-        append_digest(working::AppendDigestRequest) -> working::AppendDigestResponse;
         update_goal(working::UpdateGoalRequest) -> working::UpdateGoalResponse;
+        list_tasks(working::ListTasksRequest) -> working::ListTasksResponse;
+    }
+
+    type WatchTaskStream = futures::stream::BoxStream<'static, Result<working::WatchTaskResponse, Status>>;
+
+    async fn watch_task(&self, request: Request<working::WatchTaskRequest>) -> Answer<Self::WatchTaskStream> {
+        self.seen(&request, &self.working_down)?;
+        let parts = [false, true].map(|ended| Ok(working::WatchTaskResponse { task: None, ended }));
+        Ok(Response::new(Box::pin(futures::stream::iter(parts))))
+    }
+
+    async fn append_digest(&self, request: Request<working::AppendDigestRequest>) -> Answer<working::AppendDigestResponse> {
+        self.seen(&request, &self.working_down)?;
+        let body = request.into_inner();
+        assert!(body.payload.is_empty() && body.fields.is_empty(), "the raw return stays with the router");
+        Ok(Response::new(working::AppendDigestResponse { digest: body.digest, facts: body.facts, ..Default::default() }))
     }
 
     async fn get_task(&self, request: Request<working::GetTaskRequest>) -> Answer<working::GetTaskResponse> {
@@ -230,6 +245,7 @@ impl working::working_memory_service_server::WorkingMemoryService for Fake {
             task_id: body.task_id,
             user_id: body.user_id,
             goal: Some(working::Goal { sentence: "Pay the invoice.".into(), acceptance: "It is paid.".into() }),
+            create_time: Some(prost_types::Timestamp { seconds: 1_767_225_000, nanos: 0 }),
             facts: facts.iter().map(fact).collect(),
             ..Default::default()
         };

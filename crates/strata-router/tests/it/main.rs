@@ -8,4 +8,5 @@ mod layers;
 mod ledger;
 mod ownership;
 mod promotion;
+mod results;
 mod world;

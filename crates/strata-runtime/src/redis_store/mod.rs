@@ -244,6 +244,14 @@ impl RedisPool {
         self.bounded(&name, async { command.query_async(&mut self.link.connection().await?).await }).await
     }
 
+    /// Runs one command that names no key, on the server that holds `key`.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn command_at<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, RedisError> {
+        self.bounded(async { self.link.connection().await?.query_at(key, command).await }).await
+    }
+
     /// Runs several commands in one round trip; in one transaction if the pipeline is `atomic`.
     ///
     /// # Errors

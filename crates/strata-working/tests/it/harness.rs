@@ -12,6 +12,7 @@ use strata_api::working::v1 as pb;
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, Timestamp, UserId};
 use strata_runtime::channel::local;
@@ -199,12 +200,36 @@ impl Caller {
             digest,
             generation: 0,
             request_id: request_id.into(),
+            ..Default::default()
         };
         self.working()
             .append_digest(self.signed(body))
             .await
             .map(tonic::Response::into_inner)
             .map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn append(&self, body: pb::AppendDigestRequest) -> Answer<pb::AppendDigestResponse> {
+        let body = pb::AppendDigestRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), ..body };
+        let answer = self.working().append_digest(self.signed(body)).await;
+        answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn list(&self, page_size: i32, page_token: &str) -> Answer<pb::ListTasksResponse> {
+        let body = pb::ListTasksRequest {
+            user_id: self.user.clone(),
+            agent_id: self.agent.clone(),
+            page_size,
+            page_token: page_token.into(),
+        };
+        let answer = self.working().list_tasks(self.signed(body)).await;
+        answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn watch(&self, task: &str) -> Answer<tonic::Streaming<pb::WatchTaskResponse>> {
+        let body = pb::WatchTaskRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), task_id: task.into() };
+        let answer = self.working().watch_task(self.signed(body)).await;
+        answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn digest(&self, task: &str, sentence: &str) -> Answer<pb::AppendDigestResponse> {
@@ -314,6 +339,10 @@ impl Cut {
         self.cut.store(true, Ordering::SeqCst);
     }
 
+    pub fn mend(&self) {
+        self.cut.store(false, Ordering::SeqCst);
+    }
+
     fn alive(&self) -> Result<(), Fault> {
         if self.cut.load(Ordering::SeqCst) { Err(Fault::unavailable("store")) } else { Ok(()) }
     }
@@ -339,6 +368,14 @@ impl CheckpointStore for Cut {
     async fn mark_clean(&self, clean: bool) -> Result<(), Fault> {
         self.alive()?;
         self.store.mark_clean(clean).await
+    }
+    async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, now: Timestamp) -> Result<(), Fault> {
+        self.alive()?;
+        self.store.raise_erase_epoch(user_key, epoch, now).await
+    }
+    async fn medium(&self, user_key: &str, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
+        self.alive()?;
+        self.store.medium(user_key, purge, patience).await
     }
     async fn purge(&self, now: Timestamp) -> Result<(), Fault> {
         self.alive()?;
