@@ -154,7 +154,7 @@ impl Core {
         // Whatever is wrong with the task, its layer says so to the call itself.
         let Some(task) = answer(found).ok().and_then(|found| found.task) else { return Ok(None) };
         let (Some(goal), Some(begun)) = (task.goal, task.create_time) else { return Ok(None) };
-        self.mode_of("/strata.internal.v1.TargetService/ArchiveSession")?;
+        self.mode_of(call, "/strata.internal.v1.TargetService/ArchiveSession")?;
         let begun_micros = convert_common::time("create_time", &begun)?.micros();
         let part = |turns, complete| internal::ArchiveSessionRequest {
             user_id: user_id.clone(),

@@ -175,6 +175,11 @@ fn name_of(argument: redis::Arg<&[u8]>) -> String {
     if let redis::Arg::Simple(name) = argument { String::from_utf8_lossy(name).into_owned() } else { String::new() }
 }
 
+/// The command's name, for spans and metrics.
+fn named(command: &Cmd) -> String {
+    command.args_iter().next().map(name_of).unwrap_or_default()
+}
+
 /// A Redis server, cheap to clone. There is no pool of connections: one is multiplexed.
 #[derive(Clone)]
 pub struct RedisPool {
@@ -240,8 +245,7 @@ impl RedisPool {
     /// # Errors
     /// [`RedisError`].
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
-        let name = command.args_iter().next().map(name_of).unwrap_or_default();
-        self.bounded(&name, async { command.query_async(&mut self.link.connection().await?).await }).await
+        self.bounded(&named(command), async { command.query_async(&mut self.link.connection().await?).await }).await
     }
 
     /// Runs one command that names no key, on the server that holds `key`.
@@ -249,7 +253,7 @@ impl RedisPool {
     /// # Errors
     /// [`RedisError`].
     pub async fn command_at<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, RedisError> {
-        self.bounded(async { self.link.connection().await?.query_at(key, command).await }).await
+        self.bounded(&named(command), async { self.link.connection().await?.query_at(key, command).await }).await
     }
 
     /// Runs several commands in one round trip; in one transaction if the pipeline is `atomic`.
