@@ -7,6 +7,7 @@ mod config;
 mod ctl;
 #[cfg(test)]
 mod fuzz;
+mod explain;
 mod replay;
 mod restore;
 mod sampler;

@@ -34,6 +34,7 @@ use strata_runtime::sqlite::Location;
 use strata_runtime::stack::{self, StackDeps};
 use strata_runtime::{Ports, RpcChannel, channel};
 use strata_testkit::{ManualClock, SeqIds};
+use strata_text::extract::Extractor;
 
 pub fn embedded() -> Arc<dyn Ledger> {
     Arc::new(EmbeddedLedger::open(&Location::Memory).expect("a ledger in memory"))
@@ -69,6 +70,14 @@ impl World {
     }
 
     pub async fn with_registry(ledger: Arc<dyn Ledger>, registry: Registry) -> Self {
+        Self::built(ledger, registry, None).await
+    }
+
+    pub async fn with_extractor(ledger: Arc<dyn Ledger>, extractor: Arc<dyn Extractor>) -> Self {
+        Self::built(ledger, Registry::builtin(), Some(extractor)).await
+    }
+
+    async fn built(ledger: Arc<dyn Ledger>, registry: Registry, extractor: Option<Arc<dyn Extractor>>) -> Self {
         let fake = Fake::default();
         let clock = ManualClock::default();
         let ports = Ports { clock: clock.port(), ids: SeqIds::default().port() };
@@ -94,13 +103,13 @@ impl World {
             ),
         };
         let modes: SharedModes = Arc::new(ArcSwap::from_pointee(Modes::default()));
-        let router = build(&ports, &layers, &ledger, &modes, registry).await;
+        let router = build(&ports, &layers, &ledger, &modes, registry, extractor).await;
         Self { fake, clock, modes, router, layers, ports }
     }
 
     /// Another router over the same layers and, unless told otherwise, the same ledger.
     pub async fn another(&self, ledger: &Arc<dyn Ledger>) -> RouterRole {
-        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin()).await
+        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin(), None).await
     }
 
     pub fn channel_of(&self, router: &RouterRole, principal: Principal) -> RpcChannel {
@@ -135,6 +144,7 @@ async fn build(
     ledger: &Arc<dyn Ledger>,
     modes: &SharedModes,
     registry: Registry,
+    extractor: Option<Arc<dyn Extractor>>,
 ) -> RouterRole {
     let deps = RouterDeps {
         ports: ports.clone(),
@@ -145,6 +155,7 @@ async fn build(
         control: Control::new(Arc::new(ModeBoard::new(Arc::clone(modes))), Vec::new(), Arc::clone(&ports.clock)),
         tokens: PageTokens::new(b"test"),
         about: About { version: "0.0.0".into(), ..About::default() },
+        extractor,
     };
     RouterRole::build(deps).await.expect("builds")
 }
