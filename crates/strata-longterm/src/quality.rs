@@ -6,6 +6,7 @@ use crate::metadata::row::by_id;
 use crate::state::State;
 use std::sync::Arc;
 use strata_api::admin::v1 as pb;
+use strata_api::convert::admin::wire_mode;
 use strata_api::convert::common::{self, wire_finding, wire_time};
 use strata_api::convert::{longterm as convert, quality as wire};
 use strata_core::limits;
@@ -88,7 +89,7 @@ pub(crate) async fn review(
     }
     Ok(pb::SubmitReviewResponse {
         reviews: Some(wire::reviews(&reviews)),
-        suggested_mode: wire::mode(causes.mode()),
+        suggested_mode: wire_mode(causes.mode()).into(),
         maintenance_suggested: causes.stale,
     })
 }
@@ -151,7 +152,7 @@ pub(crate) async fn report(
                 threshold: alarm.threshold,
             })
             .collect(),
-        suggested_mode: wire::mode(causes.mode()),
+        suggested_mode: wire_mode(causes.mode()).into(),
         maintenance_suggested: causes.stale,
         automatic: settings.automatic,
     })

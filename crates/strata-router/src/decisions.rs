@@ -193,7 +193,7 @@ silent! {
     longterm: ListCandidatesResponse, GetMemoryResponse, LookupMemoryResponse, ListMemoriesResponse, GetHistoryResponse,
         BatchGetMemoriesResponse, GetEntityResponse, ListEntitiesResponse, DeleteEntityResponse, GetSkillResponse, ListSkillsResponse,
         DeleteSkillResponse, ListEpisodesResponse;
-    internal: RecordContextResponse, SealResponse, SettleResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
+    internal: ListControlResponse, PutControlResponse, RecordContextResponse, SealResponse, SettleResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
     admin: SampleForReviewResponse, SubmitReviewResponse, GetQualityResponse, GetStatusResponse, ReindexResponse, BackupResponse, VerifyConsistencyResponse;
 }
 

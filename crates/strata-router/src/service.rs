@@ -165,8 +165,12 @@ impl AdminService for Service {
         &self,
         request: Request<admin::SubmitReviewRequest>,
     ) -> Result<Response<admin::SubmitReviewResponse>, Status> {
-        let request = self.0.operate("/strata.admin.v1.AdminService/SubmitReview", request)?;
-        relayed(self.0.layers.admin.clone().submit_review(request).await)
+        let path = "/strata.admin.v1.AdminService/SubmitReview";
+        let principal = self.0.admit_operator(path, &request)?;
+        let request = self.0.operate(path, request)?;
+        let answer = relayed(self.0.layers.admin.clone().submit_review(request).await)?;
+        self.0.follow_reviews(&principal, answer.get_ref().suggested_mode()).await;
+        Ok(answer)
     }
 
     async fn get_quality(

@@ -14,9 +14,20 @@ const FEW: u64 = 3_000;
 const LONGEST: usize = 64 * 1024;
 /// Texts that make parsers stumble.
 const ODD: [&[u8]; 14] = [
-    b"\0", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80", "\u{200b}".as_bytes(),
-    "\u{202e}".as_bytes(), "\u{feff}".as_bytes(), "\u{1f469}\u{200d}\u{1f4bb}".as_bytes(), "\u{ff21}".as_bytes(), b"..", b"\"",
-    b"{\"", b"-1", b"18446744073709551616", b"NaN",
+    b"\0",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80",
+    "\u{200b}".as_bytes(),
+    "\u{202e}".as_bytes(),
+    "\u{feff}".as_bytes(),
+    "\u{1f469}\u{200d}\u{1f4bb}".as_bytes(),
+    "\u{ff21}".as_bytes(),
+    b"..",
+    b"\"",
+    b"{\"",
+    b"-1",
+    b"18446744073709551616",
+    b"NaN",
 ];
 
 /// xorshift.
@@ -67,7 +78,9 @@ fn mutate(random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
 pub fn run(corpus: &Path, seeds: &[Vec<u8>], target: impl Fn(&[u8])) {
     let try_one = |input: &[u8]| {
         if catch_unwind(AssertUnwindSafe(|| target(input))).is_err() {
-            let name = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+            let name = input
+                .iter()
+                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
             let path = corpus.join(format!("crash-{name:016x}"));
             std::fs::create_dir_all(corpus).and_then(|()| std::fs::write(&path, input)).expect("the input is kept");
             panic!("the input is kept in {}", path.display());

@@ -161,7 +161,8 @@ fn a_configuration_is_taken_or_refused_with_a_reason() {
     let seeds = [
         full.into_bytes(),
         b"roles = [\"router\"]\n[server]\nlisten = \"127.0.0.1:1\"\n[modes]\nlongterm = \"WRITE_OFF\"\n".to_vec(),
-        b"[[auth.api_keys]]\nid = \"a\"\nhash = \"00\"\ntenant = \"t\"\nroles = [\"READER\"]\n[quotas.tenants.t]\nburst = 1\n".to_vec(),
+        b"[[auth.api_keys]]\nid = \"a\"\nhash = \"00\"\ntenant = \"t\"\nroles = [\"READER\"]\n[quotas.tenants.t]\nburst = 1\n"
+            .to_vec(),
     ];
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("strata.toml");

@@ -5,9 +5,9 @@ mod cli;
 mod client;
 mod config;
 mod ctl;
+mod explain;
 #[cfg(test)]
 mod fuzz;
-mod explain;
 mod replay;
 mod restore;
 mod sampler;

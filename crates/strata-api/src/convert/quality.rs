@@ -3,7 +3,6 @@
 use super::common;
 use crate::admin::v1 as pb;
 use strata_core::Fault;
-use strata_core::policy::modes::Mode;
 use strata_core::policy::quality::{Reviews, Verdict};
 
 /// A verdict on the wire.
@@ -24,12 +23,6 @@ pub fn verdict(field: &str, raw: i32) -> Result<Verdict, Fault> {
 #[must_use]
 pub const fn reviews(reviews: &Reviews) -> pb::ReviewCounts {
     pb::ReviewCounts { sound: reviews.sound, wrong_write: reviews.wrong_write, stale: reviews.stale, mismatch: reviews.mismatch }
-}
-
-/// Wire form of a mode: its stable name.
-#[must_use]
-pub fn mode(mode: Mode) -> String {
-    mode.name().to_owned()
 }
 
 #[cfg(test)]

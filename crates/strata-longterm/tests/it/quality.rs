@@ -3,7 +3,7 @@
 use crate::world::*;
 use std::collections::BTreeSet;
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
-use strata_api::admin::v1::{self as admin, ReviewVerdict};
+use strata_api::admin::v1::{self as admin, Mode, ReviewVerdict};
 use strata_api::error;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as pb;
@@ -161,7 +161,7 @@ async fn a193_q2_only_reviewed_samples_make_a_pollution_rate() {
     assert_eq!((reviews.sound, reviews.wrong_write, reviews.stale, reviews.mismatch), (3, 0, 1, 1));
     assert_eq!(now.pollution_rate, Some(0.4));
     assert!(now.pollution_low.expect("a bound") > 0.1 && now.pollution_high.expect("a bound") < 0.8);
-    assert_eq!((now.suggested_mode.as_str(), now.maintenance_suggested), ("NORMAL", false), "too few to say anything");
+    assert_eq!((now.suggested_mode(), now.maintenance_suggested), (Mode::Normal, false), "too few to say anything");
 }
 
 #[tokio::test]
@@ -176,13 +176,13 @@ async fn a199_d3_reviews_suggest_a_mode_and_it_is_remembered() {
         last = Some(review(&user, &one.sample_id, verdict).await.expect("taken"));
     }
     let last = last.expect("reviewed");
-    assert_eq!((last.suggested_mode.as_str(), last.maintenance_suggested), ("WRITE_OFF", false));
+    assert_eq!((last.suggested_mode(), last.maintenance_suggested), (Mode::WriteOff, false));
     let now = quality(&user, 1).await;
-    assert_eq!(now.suggested_mode, "WRITE_OFF");
+    assert_eq!(now.suggested_mode(), Mode::WriteOff);
     assert!(!now.automatic, "nothing switches by itself unless configured");
     let alarms: Vec<&str> = now.alarms.iter().map(|alarm| alarm.finding.as_ref().expect("named").outcome.as_str()).collect();
     assert_eq!(alarms, ["POLLUTION"]);
-    assert_eq!(quality(&world.user("u1").tenant("t2"), 1).await.suggested_mode, "NORMAL");
+    assert_eq!(quality(&world.user("u1").tenant("t2"), 1).await.suggested_mode(), Mode::Normal);
 }
 
 #[tokio::test]

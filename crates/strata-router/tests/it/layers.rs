@@ -62,6 +62,7 @@ pub struct State {
     pub imported: Vec<longterm::ImportMemoriesRequest>,
     pub contexts: Vec<internal::RecordContextRequest>,
     pub episodes: Vec<longterm::Episode>,
+    pub suggested: admin::Mode,
 }
 
 /// All three layers.
@@ -100,6 +101,7 @@ impl Default for Fake {
                 imported: Vec::new(),
                 contexts: Vec::new(),
                 episodes: Vec::new(),
+                suggested: admin::Mode::Normal,
             })),
             working_down: Arc::default(),
             session_down: Arc::default(),
@@ -675,9 +677,16 @@ impl admin::admin_service_server::AdminService for Fake {
     empty! { longterm_down:
         backup(admin::BackupRequest) -> admin::BackupResponse;
         sample_for_review(admin::SampleForReviewRequest) -> admin::SampleForReviewResponse;
-        submit_review(admin::SubmitReviewRequest) -> admin::SubmitReviewResponse;
         get_quality(admin::GetQualityRequest) -> admin::GetQualityResponse;
         verify_consistency(admin::VerifyConsistencyRequest) -> admin::VerifyConsistencyResponse;
+    }
+
+    async fn submit_review(&self, request: Request<admin::SubmitReviewRequest>) -> Answer<admin::SubmitReviewResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(admin::SubmitReviewResponse {
+            suggested_mode: self.state.lock().suggested.into(),
+            ..Default::default()
+        }))
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Answer<admin::ReindexResponse> {

@@ -59,6 +59,7 @@ pub struct World {
     pub fake: Fake,
     pub clock: ManualClock,
     pub modes: SharedModes,
+    pub settings: Arc<ArcSwap<PolicySettings>>,
     pub router: RouterRole,
     layers: LayerChannels,
     ports: Ports,
@@ -103,13 +104,14 @@ impl World {
             ),
         };
         let modes: SharedModes = Arc::new(ArcSwap::from_pointee(Modes::default()));
-        let router = build(&ports, &layers, &ledger, &modes, registry, extractor).await;
-        Self { fake, clock, modes, router, layers, ports }
+        let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
+        let router = build(&ports, &layers, &ledger, &modes, registry, (extractor, &settings)).await;
+        Self { fake, clock, modes, settings, router, layers, ports }
     }
 
     /// Another router over the same layers and, unless told otherwise, the same ledger.
     pub async fn another(&self, ledger: &Arc<dyn Ledger>) -> RouterRole {
-        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin(), None).await
+        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin(), (None, &self.settings)).await
     }
 
     pub fn channel_of(&self, router: &RouterRole, principal: Principal) -> RpcChannel {
@@ -144,11 +146,11 @@ async fn build(
     ledger: &Arc<dyn Ledger>,
     modes: &SharedModes,
     registry: Registry,
-    extractor: Option<Arc<dyn Extractor>>,
+    (extractor, settings): (Option<Arc<dyn Extractor>>, &Arc<ArcSwap<PolicySettings>>),
 ) -> RouterRole {
     let deps = RouterDeps {
         ports: ports.clone(),
-        settings: Arc::new(ArcSwap::from_pointee(PolicySettings::default())),
+        settings: Arc::clone(settings),
         registry: Arc::new(registry),
         channels: layers.clone(),
         ledger: LedgerConfig::Store(Arc::clone(ledger)),

@@ -79,7 +79,13 @@ async fn streams_of_one_connection_are_bounded() {
     let address = channels::listen(&tasks, channels::public(&double), config).await;
     let sender = bare(address).await;
     // The server's settings have come when a first call was answered.
-    let (answer, _) = sender.clone().ready().await.expect("ready").send_request(request(address).body(()).expect("a request"), true).expect("sent");
+    let (answer, _) = sender
+        .clone()
+        .ready()
+        .await
+        .expect("ready")
+        .send_request(request(address).body(()).expect("a request"), true)
+        .expect("sent");
     answer.await.expect("answered");
     let mut open = Vec::new();
     let fifth = tokio::time::timeout(Duration::from_secs(2), async {
@@ -103,7 +109,13 @@ async fn a_body_that_never_ends_is_given_up() {
     let service = stack::public(Double::default().routes(), authenticator, &deps);
     let address = channels::listen(&tasks, service, ServeConfig::default()).await;
     let sender = bare(address).await;
-    let (answer, mut body) = sender.clone().ready().await.expect("ready").send_request(request(address).body(()).expect("a request"), false).expect("sent");
+    let (answer, mut body) = sender
+        .clone()
+        .ready()
+        .await
+        .expect("ready")
+        .send_request(request(address).body(()).expect("a request"), false)
+        .expect("sent");
     // Five bytes announce a message of a thousand; two of them come.
     body.send_data(bytes::Bytes::from_static(&[0, 0, 0, 3, 232, 1, 2]), false).expect("sent");
     let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.expect("given up").expect("answered");

@@ -645,7 +645,8 @@ async fn c094_looking_at_a_session_does_not_keep_it_alive() {
     for bed in Bed::both().await {
         let me = bed.me();
         let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
-        let body = pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user("hello there Tom")], ttl, ..Default::default() };
+        let body =
+            pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user("hello there Tom")], ttl, ..Default::default() };
         me.append_turns(body).await.expect("appended");
         let expires = async || {
             let body = pb::GetSessionRequest { session_id: "s".into(), ..Default::default() };

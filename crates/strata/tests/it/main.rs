@@ -12,7 +12,7 @@ mod observability;
 mod observe;
 mod reload;
 mod security;
+mod soak;
 mod stories;
 mod survival;
 mod transfer;
-mod soak;

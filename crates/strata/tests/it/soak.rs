@@ -60,7 +60,8 @@ where
             Err(_) => Status::deadline_exceeded("no answer"),
         };
         let fault = strata_api::error::fault(&status);
-        let covered = fault.reason.retry_safe() || matches!(status.code(), tonic::Code::Unavailable | tonic::Code::DeadlineExceeded);
+        let covered =
+            fault.reason.retry_safe() || matches!(status.code(), tonic::Code::Unavailable | tonic::Code::DeadlineExceeded);
         assert!(covered, "{what} failed and may not be retried: {status:?}");
         assert!(began.elapsed() < PATIENCE, "{what} cannot be done: {status:?}");
         counts.retries.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +83,8 @@ fn request_id(client: u64, kind: u64, n: u64) -> String {
 /// One client, until it is told to stop.
 async fn client(number: u64, url: String, stop: Arc<AtomicBool>, counts: Arc<Counts>, boards: bool) -> Known {
     let channel: RpcChannel = channel::connect(&EndpointConfig::new(url)).expect("a channel");
-    let (sessions, memories) = (SessionMemoryServiceClient::new(channel.clone()), LongTermMemoryServiceClient::new(channel.clone()));
+    let (sessions, memories) =
+        (SessionMemoryServiceClient::new(channel.clone()), LongTermMemoryServiceClient::new(channel.clone()));
     let tasks = WorkingMemoryServiceClient::new(channel);
     let (user, mut known) = (format!("u{number}"), Known::default());
     let goal = working::Goal { sentence: "Last long.".into(), acceptance: "Nothing is lost.".into(), ..Default::default() };
@@ -145,7 +147,8 @@ async fn client(number: u64, url: String, stop: Arc<AtomicBool>, counts: Arc<Cou
         let id = result.memory.expect("a record").memory_id;
         assert!(known.memories.insert(id), "two statements became one record");
 
-        let recall = longterm::RecallRequest { user_id: user.clone(), query: format!("counter {n}"), vector, ..Default::default() };
+        let recall =
+            longterm::RecallRequest { user_id: user.clone(), query: format!("counter {n}"), vector, ..Default::default() };
         let recalled = persist(&counts, "Recall", || {
             let (mut memories, recall) = (memories.clone(), recall.clone());
             async move { memories.recall(within(recall)).await }
@@ -157,7 +160,12 @@ async fn client(number: u64, url: String, stop: Arc<AtomicBool>, counts: Arc<Cou
                 user_id: user.clone(),
                 task_id: "t".into(),
                 generation,
-                facts: vec![working::Fact { key: "progress".into(), value: n.to_string(), source: "test".into(), ..Default::default() }],
+                facts: vec![working::Fact {
+                    key: "progress".into(),
+                    value: n.to_string(),
+                    source: "test".into(),
+                    ..Default::default()
+                }],
                 request_id: request_id(number, 4, n),
                 ..Default::default()
             };
@@ -178,7 +186,8 @@ async fn check(url: &str, number: u64, known: &Known) {
     let channel: RpcChannel = channel::connect(&EndpointConfig::new(url)).expect("a channel");
     let (user, counts) = (format!("u{number}"), Counts::default());
     let mut there = BTreeMap::new();
-    let mut list = session::ListTurnsRequest { user_id: user.clone(), session_id: "s".into(), page_size: 1_000, ..Default::default() };
+    let mut list =
+        session::ListTurnsRequest { user_id: user.clone(), session_id: "s".into(), page_size: 1_000, ..Default::default() };
     loop {
         let page = persist(&counts, "ListTurns", || {
             let (mut sessions, list) = (SessionMemoryServiceClient::new(channel.clone()), list.clone());
