@@ -20,13 +20,14 @@ use strata_api::session::v1::session_memory_service_server::SessionMemoryService
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::control::Entry;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, Timestamp};
 use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, embedded::EmbeddedLedger, redis::RedisLedger};
 use strata_router::modes::{Modes, SharedModes};
 use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
-use strata_runtime::control::{Control, ModeBoard};
+use strata_runtime::control::{Control, ControlStore, ModeBoard};
 use strata_runtime::layer::auth::Authenticator;
 use strata_runtime::redis_store::{RedisPool, RedisSettings};
 use strata_runtime::signing::{KeyRing, SharedKeys, Signer, Verifier};
@@ -154,12 +155,40 @@ async fn build(
         registry: Arc::new(registry),
         channels: layers.clone(),
         ledger: LedgerConfig::Store(Arc::clone(ledger)),
-        control: Control::new(Arc::new(ModeBoard::new(Arc::clone(modes))), Vec::new(), Arc::clone(&ports.clock)),
+        control: Control::new(
+            Arc::new(ModeBoard::new(Arc::clone(modes))),
+            vec![Arc::new(Shelf::default())],
+            Arc::clone(&ports.clock),
+        ),
         tokens: PageTokens::new(b"test"),
         about: About { version: "0.0.0".into(), ..About::default() },
         extractor,
     };
     RouterRole::build(deps).await.expect("builds")
+}
+
+/// Where the modes that tests set are kept.
+#[derive(Debug, Default)]
+struct Shelf(parking_lot::Mutex<Vec<Entry>>);
+
+#[async_trait]
+impl ControlStore for Shelf {
+    async fn list(&self, _known: u64) -> Result<Option<Vec<Entry>>, Fault> {
+        Ok(Some(self.0.lock().clone()))
+    }
+    async fn put(&self, entries: &[Entry]) -> Result<(), Fault> {
+        let mut kept = self.0.lock();
+        kept.retain(|old| entries.iter().all(|new| new.name != old.name));
+        kept.extend(entries.iter().cloned());
+        Ok(())
+    }
+    async fn remove(&self, names: &[String]) -> Result<(), Fault> {
+        self.0.lock().retain(|entry| !names.contains(&entry.name));
+        Ok(())
+    }
+    fn name(&self) -> &'static str {
+        "shelf"
+    }
 }
 
 /// The reason of a refusal.
