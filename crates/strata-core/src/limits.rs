@@ -225,6 +225,33 @@ pub const CLAIM_LEASE_SECONDS: i64 = 48 * 3600;
 pub const MARK_SECONDS: i64 = 30 * 24 * 3600;
 /// Seconds a promotion stays in the journal after its last change (policies.md "Where state lives").
 pub const JOURNAL_SECONDS: i64 = 7 * 24 * 3600;
+/// Seconds a decision is kept for Explain (policies.md "Where state lives").
+pub const DECISION_SECONDS: i64 = 7 * 24 * 3600;
+/// Decisions kept per user, newest first: an agent that decides once a minute is told all of its last day, and the stream of
+/// one user stays under ten megabytes.
+pub const DECISIONS_PER_USER: usize = 2_000;
+/// Steps of one decision: more than an assembly of the largest window makes.
+pub const DECISION_STEPS: usize = 256;
+/// Characters of one text of a step: one sentence.
+pub const DECISION_TEXT_CHARS: usize = 300;
+/// Decisions that wait for the store; more are counted and dropped, since Explain must not slow what it explains.
+pub const DECISION_BACKLOG: usize = 4_096;
+/// Rules of the policy file for Observe: each is tried on every sentence.
+pub const OBSERVE_RULES: usize = 64;
+/// Patterns of one of them.
+pub const OBSERVE_PATTERNS: usize = 32;
+/// Commands of one Observe, and of one answer of an extractor: a turn says no more.
+pub const OBSERVE_COMMANDS: usize = 32;
+/// Turns of one Observe: what a session says between two summaries, with room.
+pub const OBSERVE_TURNS: u32 = 50;
+/// Observations of one user that wait: a busy agent's of some minutes.
+pub const OBSERVE_PER_USER: usize = 256;
+/// Users whose observations wait at a time; with as many turns by reference the queue stays under a gigabyte.
+pub const OBSERVE_USERS: usize = 10_000;
+/// Seconds an observation waits at most (policies.md "Where state lives").
+pub const OBSERVE_SECONDS: i64 = 7 * 24 * 3600;
+/// Seconds that a router may work on one user's queue before another one may.
+pub const OBSERVE_LEASE_SECONDS: i64 = 120;
 /// Claims and marks that wait for a ledger that is down (rule P4); the oldest are dropped, and found again at the next write.
 pub const LEDGER_BACKLOG: usize = 10_000;
 /// Seconds an idempotent answer is kept (api.md).

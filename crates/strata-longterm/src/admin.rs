@@ -2,6 +2,7 @@
 
 use crate::backup::Backups;
 use crate::metadata::query;
+use crate::quality;
 use crate::state::State;
 use crate::verify::{Cursor, Kind, Verify};
 use std::collections::BTreeMap;
@@ -143,6 +144,33 @@ impl AdminService for Admin {
     }
 
     async fn revoke_api_key(&self, _: Request<pb::RevokeApiKeyRequest>) -> Result<Response<pb::RevokeApiKeyResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn sample_for_review(
+        &self,
+        request: Request<pb::SampleForReviewRequest>,
+    ) -> Result<Response<pb::SampleForReviewResponse>, Status> {
+        quality::sample(&self.state, &request).await.map(Response::new).map_err(status)
+    }
+
+    async fn submit_review(
+        &self,
+        request: Request<pb::SubmitReviewRequest>,
+    ) -> Result<Response<pb::SubmitReviewResponse>, Status> {
+        quality::review(&self.state, &request).await.map(Response::new).map_err(status)
+    }
+
+    async fn get_quality(&self, request: Request<pb::GetQualityRequest>) -> Result<Response<pb::GetQualityResponse>, Status> {
+        quality::report(&self.state, &request).await.map(Response::new).map_err(status)
+    }
+
+    type WatchDecisionsStream = futures::stream::Empty<Result<pb::WatchDecisionsResponse, Status>>;
+
+    async fn watch_decisions(
+        &self,
+        _request: Request<pb::WatchDecisionsRequest>,
+    ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
         of_the_router()
     }
 

@@ -19,6 +19,7 @@ pub mod index;
 mod intake;
 pub mod metadata;
 mod parts;
+mod quality;
 pub mod recall;
 mod related;
 pub mod relay;

@@ -216,7 +216,7 @@ impl Core {
     ) -> Option<internal::SearchArchivedTurnsResponse> {
         match self.mode_of(call, "/strata.internal.v1.TargetService/SearchArchivedTurns") {
             Ok(Passage::Serve) => {}
-            Ok(Passage::Empty | Passage::Defer) | Err(_) => return None,
+            Ok(Passage::Empty | Passage::Defer | Passage::LogOnly) | Err(_) => return None,
         }
         let request = internal::SearchArchivedTurnsRequest {
             user_id: body.user_id.clone(),

@@ -58,6 +58,9 @@ impl RemoteControl {
     }
 }
 
+/// Who sets the modes that reviews suggest.
+const AUTOMATIC: &str = "automatic";
+
 #[async_trait]
 impl ControlStore for RemoteControl {
     async fn list(&self, known: u64) -> Result<Option<Vec<Entry>>, Fault> {
@@ -127,6 +130,28 @@ impl Core {
             "an operator set a mode"
         );
         Ok(pb::SetModeResponse { mode: Some(self.layer_mode(principal, layer)) })
+    }
+
+    /// Takes the mode that reviews suggest (rule D3), where that is configured. What a person has set stays: only a mode that
+    /// this set is left again, and only NORMAL is replaced.
+    pub(crate) async fn follow_reviews(&self, principal: &Principal, suggested: pb::Mode) {
+        let Some(suggested) = convert::mode(suggested).filter(|_| self.settings.load().quality.automatic) else { return };
+        let settings = self.control.settings();
+        let own = settings.mode(&principal.tenant, Layer::Longterm);
+        let (set, actor) = own.map_or((Mode::Normal, String::new()), |(setting, _)| (setting.mode, setting.actor.clone()));
+        if set == suggested || !(set == Mode::Normal || actor == AUTOMATIC) {
+            return;
+        }
+        let by = Principal { id: AUTOMATIC.to_owned(), ..principal.clone() };
+        let request = pb::SetModeRequest {
+            layer: Layer::Longterm.name().to_owned(),
+            mode: convert::wire_mode(suggested).into(),
+            reason: "D3: the newest reviews suggest it".to_owned(),
+            ..pb::SetModeRequest::default()
+        };
+        if let Err(fault) = self.set_mode(&by, request).await {
+            tracing::warn!(reason = fault.reason.name(), "the mode that reviews suggest could not be set");
+        }
     }
 
     /// Makes an API key.

@@ -1,6 +1,7 @@
 //! What every public call passes before anything else: who asks, whose memory it is, whether the mode of the layer
 //! allows it. A handler gets a [`Call`] from [`Core::admit`] or nothing, so no method can miss it.
 
+use crate::decisions;
 use crate::layers::{Layers, reading, signed};
 use crate::modes::{self, Passage};
 use crate::owners::Owners;
@@ -48,19 +49,23 @@ owned! {
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
         PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
         ListEpisodesRequest;
-    router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest;
+    router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest, ExplainRequest, ObserveRequest;
 }
 
-impl Owned for strata_api::router::v1::GetPromotionRequest {
-    fn user_id(&self) -> &str {
-        &self.user_id
-    }
-    fn agent_id(&self) -> &str {
-        ""
-    }
-    fn set_user_id(&mut self, user_id: String) {
-        self.user_id = user_id;
-    }
+/// A request about a user that names no agent.
+macro_rules! owned_by_user {
+    ($($package:ident: $($request:ident),*;)*) => { $( $(
+        impl Owned for strata_api::$package::v1::$request {
+            fn user_id(&self) -> &str { &self.user_id }
+            fn agent_id(&self) -> &str { "" }
+            fn set_user_id(&mut self, user_id: String) { self.user_id = user_id; }
+        }
+    )* )* };
+}
+
+owned_by_user! {
+    router: GetPromotionRequest;
+    admin: WatchDecisionsRequest;
 }
 
 /// A call that passed the gate.
@@ -87,6 +92,12 @@ pub(crate) struct Core {
     pub(crate) tokens: PageTokens,
     pub(crate) about: crate::About,
     pub(crate) tasks: TaskGroup,
+    pub(crate) keeper: crate::decisions::Keeper,
+    pub(crate) extractor: Option<Arc<dyn strata_text::extract::Extractor>>,
+    pub(crate) waiters: crate::observe::Waiters,
+    pub(crate) compiled: crate::observe::Compiled,
+    /// Wakes the worker of Observe.
+    pub(crate) knock: tokio::sync::Notify,
 }
 
 /// The caller, from the listener's authentication.
@@ -103,6 +114,7 @@ impl Core {
             let method = authz::allow(&principal, path)?;
             let body = request.get_ref();
             let owner = common::owner(&principal, body.user_id(), body.agent_id())?;
+            decisions::about(&principal, &owner);
             note_mode(self.modes.of(method.layer, &principal.tenant));
             let passage = modes::check(&self.modes, &principal.tenant, method)?;
             Ok(Call { principal, owner, method, passage })

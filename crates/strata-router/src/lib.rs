@@ -10,16 +10,20 @@
 //!   promote   the saga and its recovery
 //!   assemble  the context
 //!   control   modes and API keys that operators set
+//!   observe   what an agent sees, and what goes where
+//!   decisions what every call decided, kept for Explain
 //! ```
 
 mod archive;
 mod assemble;
 mod attest;
 pub mod control;
+mod decisions;
 mod gate;
 mod layers;
 pub mod ledger;
 pub mod modes;
+mod observe;
 mod overlays;
 mod owners;
 mod promote;
@@ -43,11 +47,14 @@ use strata_core::limits::MESSAGE_BYTES;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::control::Control;
+use strata_runtime::layer::Use;
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Location;
 use strata_runtime::{Ports, RpcChannel, TaskGroup};
 use strata_text::slots::SlotMatcher;
+use tonic::service::LayerExt;
 
+use crate::decisions::{Keeper, Recorder};
 use crate::gate::Core;
 use crate::layers::Layers;
 use crate::ledger::{Ledger, embedded::EmbeddedLedger, redis::RedisLedger};
@@ -105,6 +112,8 @@ pub struct RouterDeps {
     pub tokens: PageTokens,
     /// For `GetStatus`.
     pub about: About,
+    /// Proposes what to remember of a turn; without one the rules of Observe do.
+    pub extractor: Option<Arc<dyn strata_text::extract::Extractor>>,
 }
 
 /// The router.
@@ -132,6 +141,7 @@ impl RouterRole {
             LedgerConfig::Store(store) => Arc::clone(store),
         };
         let slots = SlotMatcher::new(&deps.registry).map_err(|problem| Fault::field("registry", problem.to_string()))?;
+        let (keeper, inbox) = Keeper::new();
         let core = Arc::new(Core {
             owners: Owners::new(Arc::clone(&ledger), Arc::clone(&deps.ports.clock)),
             ledger,
@@ -145,7 +155,15 @@ impl RouterRole {
             tokens: deps.tokens,
             about: deps.about,
             tasks: TaskGroup::new(),
+            keeper,
+            extractor: deps.extractor,
+            waiters: observe::Waiters::default(),
+            compiled: observe::Compiled::default(),
+            knock: tokio::sync::Notify::new(),
         });
+        let write = decisions::write(inbox, Arc::clone(&core.ledger), Arc::clone(&core.ports.clock), core.tasks.token().clone());
+        core.tasks.spawn("router decisions", write);
+        core.tasks.spawn("router observe", observe::worker(Arc::clone(&core)));
         core.tasks.spawn("router recovery", recovery(Arc::clone(&core)));
         Ok(Self { core })
     }
@@ -153,9 +171,12 @@ impl RouterRole {
     /// The public services: the three memory services, the router's own, administration.
     #[must_use]
     pub fn routes(&self) -> tonic::service::Routes {
+        let recorder = Use::new(Recorder { keeper: self.core.keeper.clone(), clock: Arc::clone(&self.core.ports.clock) });
         macro_rules! bounded {
             ($server:ident, $service:expr) => {
-                $server::new($service).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES)
+                recorder.named_layer(
+                    $server::new($service).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES),
+                )
             };
         }
         let (proxy, service) = (Proxy(Arc::clone(&self.core)), Service(Arc::clone(&self.core)));

@@ -20,6 +20,8 @@ pub enum Passage {
     Serve,
     /// Answer empty, flagged `LAYER_RECALL_OFF`.
     Empty,
+    /// Decide and log, store nothing.
+    LogOnly,
     /// Keep it and offer it when the mode allows.
     Defer,
 }
@@ -33,6 +35,7 @@ pub fn check(modes: &ModeBoard, tenant: &TenantId, method: &Method) -> Result<Pa
     match gate(mode, method.layer, method.access) {
         Gate::Serve => Ok(Passage::Serve),
         Gate::Empty => Ok(Passage::Empty),
+        Gate::LogOnly => Ok(Passage::LogOnly),
         Gate::Defer => Ok(Passage::Defer),
         Gate::Refuse(reason) => Err(refusal(reason, method, mode)),
     }

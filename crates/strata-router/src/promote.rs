@@ -2,6 +2,7 @@
 //! its actions are done and every action is idempotent, so any router finishes or undoes what another one began.
 
 use crate::attest::attest;
+use crate::decisions;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, signed};
 use crate::ledger::{JournalRow, OpenEntry};
@@ -21,6 +22,7 @@ use strata_api::router::v1 as pb;
 use strata_core::id::Level;
 use strata_core::limits::JOURNAL_SECONDS;
 use strata_core::policy::authz::{self, Layer, Principal};
+use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Chain, Mark, next_epoch};
 use strata_core::policy::promotion::{Action, AtTarget, Event, JournalFinding, Origin, Promotion, Seal, State, admit, due, step};
 use strata_core::time::SECOND;
@@ -49,6 +51,9 @@ pub(crate) struct Entry {
     pub(crate) owner: Owner,
     /// The statement of the request, encoded.
     statement: String,
+    /// Trace of the call that began it; what the recovery does belongs to it.
+    #[serde(default)]
+    trace_id: String,
 }
 
 impl Entry {
@@ -132,6 +137,7 @@ impl Core {
             principal: call.principal.clone(),
             owner: call.owner.clone(),
             statement: STANDARD_NO_PAD.encode(statement.encode_to_vec()),
+            trace_id: decisions::trace_id(),
         };
         if !self.write_entry(&entry, None).await? {
             // Two copies of one request raced: the other one drives it.
@@ -219,7 +225,7 @@ impl Core {
     /// Drives an entry for a caller who waits, in a task of its own: a caller who goes away does not stop it half-way.
     async fn drive_detached(self: &Arc<Self>, entry: Entry) -> Result<Entry, Fault> {
         let core = Arc::clone(self);
-        strata_runtime::task::detached_write(async move {
+        strata_runtime::task::detached_write(decisions::carried(async move {
             let mut entry = core.drive(entry).await?;
             for pause in PAUSES_MS.map(Duration::from_millis) {
                 let idle = due(&entry.promotion, core.ports.clock.now()).is_empty() || entry.promotion.state == State::InDoubt;
@@ -231,7 +237,7 @@ impl Core {
                 entry = core.drive(entry).await?;
             }
             Ok::<_, Fault>(entry)
-        })
+        }))
         .await
     }
 
@@ -273,7 +279,7 @@ impl Core {
             Ok(Passage::Defer) => {
                 Some(finding("D1", "DEFERRED", "writes of long-term memory are switched off; offered again when they are on"))
             }
-            Ok(Passage::Serve | Passage::Empty) | Err(_) => None,
+            Ok(Passage::Serve | Passage::Empty | Passage::LogOnly) | Err(_) => None,
         }
     }
 
@@ -552,7 +558,19 @@ impl Core {
             entry = self.advance(&entry, Event::Offered).await?;
         }
         let before = entry.promotion.revision;
-        let entry = self.drive(entry).await?;
+        let (principal, owner, trace_id) = (entry.principal.clone(), entry.owner.clone(), entry.trace_id.clone());
+        let drive = async {
+            let entry = self.drive(entry).await?;
+            if entry.promotion.revision != before {
+                let promotion = &entry.promotion;
+                decisions::note(|| {
+                    Step::new(Stage::Gate, &promotion.promotion_id, "P5", promotion.state.name(), "the recovery went on with it")
+                });
+            }
+            Ok::<_, Fault>(entry)
+        };
+        let names = (trace_id.as_str(), "RouterService/Promote");
+        let entry = decisions::recorded(&self.keeper, &*self.ports.clock, (&principal, &owner), names, drive).await?;
         if entry.promotion.revision == before && entry.promotion.is_open() {
             // To the end of the line, so that those that wait do not hide the others.
             self.write_entry(&entry, Some(before)).await?;

@@ -3,6 +3,7 @@
 
 use crate::archive::{Archive, goal_not_archived, late_turns, not_archived};
 use crate::attest::attest;
+use crate::decisions;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, relayed, signed, without_transport};
 use crate::modes::Passage;
@@ -48,7 +49,7 @@ macro_rules! pass {
         let (call, body) = $self.0.admit($path, $request)?;
         match call.passage {
             Passage::Empty => ($empty)(&call),
-            Passage::Serve | Passage::Defer => {
+            Passage::Serve | Passage::Defer | Passage::LogOnly => {
                 relayed($self.0.layers.$client.clone().$method($self.0.outgoing(&call, body)).await)
             }
         }
@@ -243,16 +244,7 @@ impl SessionMemoryService for Proxy {
 
     async fn put_facts(&self, request: Request<session::PutFactsRequest>) -> Result<Response<session::PutFactsResponse>, Status> {
         let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/PutFacts", request)?;
-        let mut floor = 0;
-        for attempt in 1.. {
-            let epoch = self.0.claim_session_facts(&call, &body, floor).await.map_err(status)?;
-            let identity = reading(&call.principal, &call.owner).writing(Level::Session, epoch);
-            match relayed(self.0.layers.session.clone().put_facts(signed(body.clone(), identity)).await) {
-                Err(refused) => floor = above(refused, attempt, floor)?,
-                answer => return answer,
-            }
-        }
-        Err(Status::internal("unreachable: the loop returns"))
+        self.0.put_session_facts(&call, body).await
     }
 
     async fn put_artifact(
@@ -349,11 +341,7 @@ impl LongTermMemoryService for Proxy {
 
     async fn propose(&self, request: Request<longterm::ProposeRequest>) -> Result<Response<longterm::ProposeResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Propose", request)?;
-        let attestation = self.0.attested(&call, body.statement.as_ref(), false).await?;
-        let request = self.0.attesting(&call, body, attestation);
-        let answer = relayed(self.0.layers.longterm.clone().propose(request).await)?;
-        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
-        Ok(answer)
+        self.0.propose(&call, body).await
     }
 
     async fn list_candidates(
@@ -405,11 +393,8 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::UpdateMemoryRequest>,
     ) -> Result<Response<longterm::UpdateMemoryResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/UpdateMemory", request)?;
-        let attestation = self.0.attested(&call, body.statement.as_ref(), explicit(body.statement.as_ref())).await?;
-        let request = self.0.attesting(&call, body, attestation);
-        let answer = relayed(self.0.layers.longterm.clone().update_memory(request).await)?;
-        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
-        Ok(answer)
+        let order = explicit(body.statement.as_ref());
+        self.0.update_words(&call, body, order).await
     }
 
     async fn sync_facts(
@@ -428,6 +413,7 @@ impl LongTermMemoryService for Proxy {
         &self,
         request: Request<longterm::ReportUsageRequest>,
     ) -> Result<Response<longterm::ReportUsageResponse>, Status> {
+        decisions::recall(&request.get_ref().recall_id);
         pass!(self, request, longterm.report_usage, "/strata.longterm.v1.LongTermMemoryService/ReportUsage")
     }
 
@@ -457,9 +443,7 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::PutEntityRequest>,
     ) -> Result<Response<longterm::PutEntityResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/PutEntity", request)?;
-        let words = body.provenance.as_ref().map(words_of);
-        let attestation = self.0.attested(&call, words.as_ref(), explicit(words.as_ref())).await?;
-        relayed(self.0.layers.longterm.clone().put_entity(self.0.attesting(&call, body, attestation)).await)
+        self.0.put_named_entity(&call, body).await
     }
 
     async fn get_entity(
@@ -625,6 +609,62 @@ fn owned_above<'a>(owned: Option<&'a [Vec<Mark>]>, keys: &'a [String]) -> Option
 }
 
 impl Core {
+    /// Writes facts of a session: claims their keys, then tells the session.
+    pub(crate) async fn put_session_facts(
+        &self,
+        call: &Call,
+        body: session::PutFactsRequest,
+    ) -> Result<Response<session::PutFactsResponse>, Status> {
+        let mut floor = 0;
+        for attempt in 1.. {
+            let epoch = self.claim_session_facts(call, &body, floor).await.map_err(status)?;
+            let identity = reading(&call.principal, &call.owner).writing(Level::Session, epoch);
+            match relayed(self.layers.session.clone().put_facts(signed(body.clone(), identity)).await) {
+                Err(refused) => floor = above(refused, attempt, floor)?,
+                answer => return answer,
+            }
+        }
+        Err(Status::internal("unreachable: the loop returns"))
+    }
+
+    /// Proposes a statement: no explicit order (rule G11).
+    pub(crate) async fn propose(
+        &self,
+        call: &Call,
+        body: longterm::ProposeRequest,
+    ) -> Result<Response<longterm::ProposeResponse>, Status> {
+        let attestation = self.attested(call, body.statement.as_ref(), false).await?;
+        let request = self.attesting(call, body, attestation);
+        let answer = relayed(self.layers.longterm.clone().propose(request).await)?;
+        self.note_owner(call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    /// Updates a record; `order` says that new words are the user's explicit order.
+    pub(crate) async fn update_words(
+        &self,
+        call: &Call,
+        body: longterm::UpdateMemoryRequest,
+        order: bool,
+    ) -> Result<Response<longterm::UpdateMemoryResponse>, Status> {
+        let attestation = self.attested(call, body.statement.as_ref(), order).await?;
+        let request = self.attesting(call, body, attestation);
+        let answer = relayed(self.layers.longterm.clone().update_memory(request).await)?;
+        self.note_owner(call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    /// Names an entity.
+    pub(crate) async fn put_named_entity(
+        &self,
+        call: &Call,
+        body: longterm::PutEntityRequest,
+    ) -> Result<Response<longterm::PutEntityResponse>, Status> {
+        let words = body.provenance.as_ref().map(words_of);
+        let attestation = self.attested(call, words.as_ref(), explicit(words.as_ref())).await?;
+        relayed(self.layers.longterm.clone().put_entity(self.attesting(call, body, attestation)).await)
+    }
+
     /// The registered keys of the keys of a write, each once.
     fn resolved<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fault> {
         let mut out = Vec::new();

@@ -40,6 +40,7 @@ use strata_runtime::{
 };
 use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
 use strata_text::embed::{Builtin, Cached, Caller, Embedder, OpenAi, OpenAiConfig};
+use strata_text::extract::{Extractor, HttpExtractor, HttpExtractorConfig};
 use strata_text::rerank::{HttpReranker, HttpRerankerConfig, Reranker};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -297,6 +298,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             control: Arc::clone(control),
             tokens: PageTokens::new(&secret),
             about: about.clone(),
+            extractor: extractor(&config)?,
         };
         let router = Arc::new(RouterRole::build(deps).await.map_err(fault)?);
         let keys = config.api_keys().map_err(fault)?;
@@ -366,7 +368,7 @@ impl Running {
     pub async fn expose(&self, address: SocketAddr, registry: prometheus::Registry) -> Result<()> {
         let listener = server::bind(address).await.map_err(|fault| anyhow!("telemetry.prometheus_{}", fault.message))?;
         tracing::info!(address = %listener.local_addr()?, "metrics are shown");
-        strata_runtime::exposition::spawn(&self.lifecycle.tasks, listener, registry);
+        strata_runtime::exposition::spawn(&self.lifecycle.tasks, listener, registry, self.lifecycle.health.clone());
         Ok(())
     }
 
@@ -520,6 +522,17 @@ fn reranker(config: &Config) -> Result<Option<Arc<dyn Reranker>>> {
         model: settings.model.clone(),
         timeout: Duration::from_millis(settings.timeout_ms),
         ..HttpRerankerConfig::new(url)
+    })?;
+    Ok(Some(Arc::new(remote)))
+}
+
+fn extractor(config: &Config) -> Result<Option<Arc<dyn Extractor>>> {
+    let settings = &config.extractor;
+    let Some(url) = &settings.url else { return Ok(None) };
+    let remote = HttpExtractor::new(HttpExtractorConfig {
+        api_key: settings.api_key.clone(),
+        timeout: Duration::from_millis(settings.timeout_ms),
+        ..HttpExtractorConfig::new(url, &settings.model)
     })?;
     Ok(Some(Arc::new(remote)))
 }

@@ -75,6 +75,7 @@ Examples:
   strata ctl health
   strata ctl recall --user ada \"how should invoices be booked?\"
   strata ctl history --user ada work.cost_centre
+  strata ctl explain --user ada 4bf92f3577b34da6a3ce929d0e0e4736
   strata ctl backup --timeout 600
   strata ctl verify --repair
   strata ctl export --user ada --output ada.jsonl
@@ -333,6 +334,26 @@ pub enum CtlCommand {
         /// What to do.
         #[command(subcommand)]
         command: KeysCommand,
+    },
+    /// Everything that was decided under one trace: gate, owners, candidates with scores, what was injected, what was used.
+    Explain {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// W3C trace id, x-request-id or recall id.
+        trace: String,
+    },
+    /// The decisions of a user as they are kept, then as they come.
+    Decisions {
+        /// User; may be left out when the credential names one.
+        #[arg(long, short, default_value = "")]
+        user: String,
+        /// Only those of this trace, request or recall.
+        #[arg(long, default_value = "")]
+        trace: String,
+        /// Only what comes from now on.
+        #[arg(long)]
+        only_new: bool,
     },
     /// Lists every RPC.
     Methods,

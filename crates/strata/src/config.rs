@@ -61,6 +61,8 @@ pub struct Config {
     pub embedder: EmbedderConfig,
     /// What takes a second look at recalls when `policy.recall.rerank` is `remote`.
     pub reranker: RerankerConfig,
+    /// What proposes memories out of observed turns; without it the rules of Observe do.
+    pub extractor: ExtractorConfig,
     /// SQLite.
     pub storage: StorageConfig,
     /// Logs, traces, metrics.
@@ -231,6 +233,27 @@ pub struct EmbedderConfig {
     pub dimensions: Option<usize>,
 }
 
+/// Extractor of memory commands: any server of `POST {url}/chat/completions`, such as OpenAI, vLLM or Ollama.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExtractorConfig {
+    /// Base URL, without `/chat/completions`.
+    pub url: Option<String>,
+    /// Key of that server.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<SecretString>,
+    /// Model of that server; required with a URL.
+    pub model: String,
+    /// Milliseconds an observation waits for it: 100 to 120,000. Then the rules decide.
+    pub timeout_ms: u64,
+}
+
+impl Default for ExtractorConfig {
+    fn default() -> Self {
+        Self { url: None, api_key: None, model: String::new(), timeout_ms: 30_000 }
+    }
+}
+
 /// Remote reranker: any server of `POST {url}/rerank`, such as TEI, vLLM, Jina or Cohere.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -323,6 +346,7 @@ impl Default for Config {
             qdrant: QdrantConfig::default(),
             embedder: EmbedderConfig::default(),
             reranker: RerankerConfig::default(),
+            extractor: ExtractorConfig::default(),
             storage: StorageConfig::default(),
             telemetry: TelemetryConfig::default(),
             registry_file: None,
@@ -556,6 +580,13 @@ impl Config {
                 ));
             }
         }
+        if self.extractor.url.is_some() && self.extractor.model.is_empty() {
+            return Err(Fault::field("extractor.model", "is required with extractor.url"));
+        }
+        if !(100..=120_000).contains(&self.extractor.timeout_ms) {
+            return Err(Fault::field("extractor.timeout_ms", "must lie between 100 and 120000"));
+        }
+        strata_text::observe::Intents::new(&self.policy.observe.rules)?;
         let keys = self.api_keys()?;
         if self.runs(Layer::Router) {
             strata_runtime::server::check_exposure(self.server.listen, !keys.is_empty() || self.auth.jwt.is_some())?;

@@ -3,7 +3,7 @@
 use crate::{
     cli::{CtlArgs, CtlCommand, KeysCommand, ModeCommand, OwnerArgs, ServerArgs},
     client::{Api, dial, path, refused, secret},
-    transfer,
+    explain, transfer,
 };
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -69,6 +69,10 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
             api.call("GetWindow", owned(owner, json!({"session_id": session, "no_renew": true}))).await
         }
         CtlCommand::Task { owner, task } => api.call("GetTask", owned(owner, json!({"task_id": task}))).await,
+        CtlCommand::Explain { owner, trace } => return explain::explain(&api, owner, trace).await.or_else(refusal),
+        CtlCommand::Decisions { user, trace, only_new } => {
+            return explain::watch(&api, user, trace, *only_new).await.or_else(refusal);
+        }
         CtlCommand::Call { method, request } => {
             let text = if request == "-" {
                 let mut text = String::new();

@@ -5,6 +5,7 @@ mod cli;
 mod client;
 mod config;
 mod ctl;
+mod explain;
 #[cfg(test)]
 mod fuzz;
 mod replay;

@@ -83,6 +83,8 @@ pub enum Gate {
     Serve,
     /// Answer empty, flagged LAYER_RECALL_OFF.
     Empty,
+    /// Decide and log, store nothing (Observe).
+    LogOnly,
     /// Keep it for later (promotions).
     Defer,
     /// Refuse with this reason.
@@ -97,11 +99,11 @@ pub const fn gate(mode: Mode, layer: Layer, access: Access) -> Gate {
     match (mode, access) {
         (Mode::Normal, _) | (_, Access::Release | Access::Internal) => Gate::Serve,
         (Mode::RecallOff | Mode::Bypass, Access::Recall) => Gate::Empty,
-        (Mode::RecallOff, Access::Read | Access::Write | Access::Promote) | (Mode::WriteOff, Access::Recall | Access::Read) => {
-            Gate::Serve
-        }
+        (Mode::RecallOff, Access::Read | Access::Write | Access::Observe | Access::Promote)
+        | (Mode::WriteOff, Access::Recall | Access::Read) => Gate::Serve,
         (Mode::WriteOff, Access::Write) => Gate::Refuse(Reason::LayerWriteOff),
         (Mode::WriteOff | Mode::Bypass, Access::Promote) => Gate::Defer,
+        (Mode::WriteOff | Mode::Bypass, Access::Observe) => Gate::LogOnly,
         (Mode::Bypass, Access::Read | Access::Write) if longterm => Gate::Refuse(Reason::LayerBypassed),
         (Mode::Bypass, Access::Read | Access::Write) => Gate::Serve,
     }
@@ -134,11 +136,12 @@ mod tests {
                         "ForgetMemories" | "RejectCandidate" | "ReportUsage" | "DeleteEntity" | "DeleteSkill" | "EndTask"
                         | "EndSession" | "Reindex",
                     )
-                    | (_, "Backup" | "VerifyConsistency")
+                    | (_, "Backup" | "VerifyConsistency" | "SampleForReview" | "SubmitReview")
                     | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
                     | (
                         _,
-                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent",
+                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent"
+                        | "RecordContext",
                     ) => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
                         Gate::Empty
@@ -146,8 +149,9 @@ mod tests {
                     (Mode::WriteOff, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext")
                     | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
+                    (Mode::WriteOff | Mode::Bypass, "Observe") => Gate::LogOnly,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Watch"]
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Explain", "Watch"]
                             .iter()
                             .any(|verb| name.starts_with(verb)) =>
                     {

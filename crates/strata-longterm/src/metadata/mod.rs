@@ -15,6 +15,7 @@
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
+//! | [`quality`](mod@quality) | counts of that, and reviews |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
 pub mod control;
@@ -24,6 +25,7 @@ pub mod episodes;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
+pub mod quality;
 pub mod query;
 pub mod row;
 pub mod search;
@@ -45,6 +47,8 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 4, name: "entities, relations, skills", sql: PARTS },
     Migration { version: 5, name: "episodes, archived turns", sql: EPISODES },
     Migration { version: 6, name: "modes and API keys", sql: CONTROL },
+    Migration { version: 7, name: "quality: counts and reviews", sql: QUALITY },
+    Migration { version: 8, name: "links to what may be replaced, questions that were asked", sql: LINKS },
 ];
 
 /// Every table, index and trigger.
@@ -64,6 +68,12 @@ const EPISODES: &str = include_str!("migrations/0005_episodes.sql");
 
 /// What operators set.
 const CONTROL: &str = include_str!("migrations/0006_control.sql");
+
+/// Whether memory is worth what it costs.
+const QUALITY: &str = include_str!("migrations/0007_quality.sql");
+
+/// From an older value to the one that may replace it, and what was put to the user.
+const LINKS: &str = include_str!("migrations/0008_links.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

@@ -8,6 +8,7 @@ mod isolation;
 mod model;
 mod moves;
 mod parts;
+mod quality;
 mod reads;
 mod refusals;
 mod schema;

@@ -60,6 +60,9 @@ pub struct State {
     pub statements: Vec<longterm::Statement>,
     pub calls: Vec<(String, Claims)>,
     pub imported: Vec<longterm::ImportMemoriesRequest>,
+    pub contexts: Vec<internal::RecordContextRequest>,
+    pub episodes: Vec<longterm::Episode>,
+    pub suggested: admin::Mode,
 }
 
 /// All three layers.
@@ -96,6 +99,9 @@ impl Default for Fake {
                 statements: Vec::new(),
                 calls: Vec::new(),
                 imported: Vec::new(),
+                contexts: Vec::new(),
+                episodes: Vec::new(),
+                suggested: admin::Mode::Normal,
             })),
             working_down: Arc::default(),
             session_down: Arc::default(),
@@ -514,14 +520,24 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         delete_entity(longterm::DeleteEntityRequest) -> longterm::DeleteEntityResponse;
         put_skill(longterm::PutSkillRequest) -> longterm::PutSkillResponse;
         get_skill(longterm::GetSkillRequest) -> longterm::GetSkillResponse;
-        list_episodes(longterm::ListEpisodesRequest) -> longterm::ListEpisodesResponse;
         list_skills(longterm::ListSkillsRequest) -> longterm::ListSkillsResponse;
         match_skills(longterm::MatchSkillsRequest) -> longterm::MatchSkillsResponse;
         delete_skill(longterm::DeleteSkillRequest) -> longterm::DeleteSkillResponse;
         sync_facts(longterm::SyncFactsRequest) -> longterm::SyncFactsResponse;
-        report_usage(longterm::ReportUsageRequest) -> longterm::ReportUsageResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
+    }
+
+    async fn list_episodes(&self, request: Request<longterm::ListEpisodesRequest>) -> Answer<longterm::ListEpisodesResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let episodes = self.state.lock().episodes.clone();
+        Ok(Response::new(longterm::ListEpisodesResponse { episodes, ..Default::default() }))
+    }
+
+    async fn report_usage(&self, request: Request<longterm::ReportUsageRequest>) -> Answer<longterm::ReportUsageResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let cited = request.into_inner().memory_ids;
+        Ok(Response::new(longterm::ReportUsageResponse { cited, recalled: 2, ..Default::default() }))
     }
 
     type ExportMemoriesStream = futures::stream::BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
@@ -600,6 +616,12 @@ impl internal::target_service_server::TargetService for Fake {
         search_archived_turns(internal::SearchArchivedTurnsRequest) -> internal::SearchArchivedTurnsResponse;
     }
 
+    async fn record_context(&self, request: Request<internal::RecordContextRequest>) -> Answer<internal::RecordContextResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        self.state.lock().contexts.push(request.into_inner());
+        Ok(Response::new(internal::RecordContextResponse {}))
+    }
+
     async fn archive_session(
         &self,
         request: Request<internal::ArchiveSessionRequest>,
@@ -657,6 +679,8 @@ impl internal::target_service_server::TargetService for Fake {
 
 #[tonic::async_trait]
 impl admin::admin_service_server::AdminService for Fake {
+    type WatchDecisionsStream = futures::stream::Empty<Result<admin::WatchDecisionsResponse, Status>>;
+
     not_here! {
         get_status(admin::GetStatusRequest) -> admin::GetStatusResponse;
         get_modes(admin::GetModesRequest) -> admin::GetModesResponse;
@@ -664,10 +688,21 @@ impl admin::admin_service_server::AdminService for Fake {
         create_api_key(admin::CreateApiKeyRequest) -> admin::CreateApiKeyResponse;
         list_api_keys(admin::ListApiKeysRequest) -> admin::ListApiKeysResponse;
         revoke_api_key(admin::RevokeApiKeyRequest) -> admin::RevokeApiKeyResponse;
+        watch_decisions(admin::WatchDecisionsRequest) -> Self::WatchDecisionsStream;
     }
     empty! { longterm_down:
         backup(admin::BackupRequest) -> admin::BackupResponse;
+        sample_for_review(admin::SampleForReviewRequest) -> admin::SampleForReviewResponse;
+        get_quality(admin::GetQualityRequest) -> admin::GetQualityResponse;
         verify_consistency(admin::VerifyConsistencyRequest) -> admin::VerifyConsistencyResponse;
+    }
+
+    async fn submit_review(&self, request: Request<admin::SubmitReviewRequest>) -> Answer<admin::SubmitReviewResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(admin::SubmitReviewResponse {
+            suggested_mode: self.state.lock().suggested.into(),
+            ..Default::default()
+        }))
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Answer<admin::ReindexResponse> {

@@ -3,9 +3,11 @@
 
 mod archive;
 mod assemble;
+mod decisions;
 mod gate;
 mod layers;
 mod ledger;
+mod observe;
 mod ownership;
 mod promotion;
 mod results;

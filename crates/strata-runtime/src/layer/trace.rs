@@ -52,6 +52,20 @@ pub fn propagate(headers: &mut HeaderMap) {
     opentelemetry::global::get_text_map_propagator(|propagator| propagator.inject_context(&context, &mut HeadersMut(headers)));
 }
 
+/// The W3C trace id of the current call: that of its span where spans are exported, else the caller's own.
+#[must_use]
+pub fn id(headers: &HeaderMap) -> Option<String> {
+    let own = Span::current().context().span().span_context().trace_id();
+    if own != TraceId::INVALID {
+        return Some(own.to_string());
+    }
+    // Version, trace id, span id, flags; a trace id of zeros is none.
+    let parent = headers.get("traceparent")?.to_str().ok()?;
+    let id = parent.split('-').nth(1).filter(|id| id.len() == 32)?;
+    let hex = id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    (hex && id.bytes().any(|b| b != b'0')).then(|| id.to_owned())
+}
+
 fn span_of(request: &Request<Body>) -> Span {
     let (service, method) = known_method(request.uri().path());
     let span = tracing::info_span!(
@@ -105,7 +119,7 @@ fn operation_of(method: &Method) -> Option<&'static str> {
         Access::Recall => Some("search_memory"),
         Access::Read if begins(&["Lookup", "Match"]) => Some("search_memory"),
         Access::Write if begins(&["Update", "Restore", "Confirm", "Anchor", "Release", "Compress"]) => Some("update_memory"),
-        Access::Write | Access::Promote => Some("create_memory"),
+        Access::Write | Access::Promote | Access::Observe => Some("create_memory"),
         Access::Release if begins(&["Forget", "Delete", "Erase", "End"]) => Some("delete_memory"),
         Access::Read | Access::Release | Access::Internal => None,
     }
