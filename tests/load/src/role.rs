@@ -96,7 +96,7 @@ impl Longterm {
             embedder,
             reranker: None,
             registry: Arc::new(Registry::builtin()),
-            mode: Arc::new(|| strata_core::policy::modes::Mode::Normal),
+            mode: Arc::new(|_| strata_core::policy::modes::Mode::Normal),
             secret: b"a secret of the bench and of nobody".to_vec(),
         })
         .await?;
