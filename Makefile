@@ -122,6 +122,11 @@ bench-full: model redis ## The long rows too.
 	cargo build --release --locked --bin strata --bin strata-bench
 	cargo run --release --locked --quiet --bin strata-bench -- bench --full
 
+.PHONY: year
+year: model ## A year of 50 users with a moved clock and a run of maintenance every night; writes target/bench/year.svg.
+	cargo build --release --locked --bin strata-bench
+	cargo run --release --locked --quiet --bin strata-bench -- year
+
 .PHONY: eval
 eval: model ## Plays public dialogues through the public RPCs: make eval DIR=path; writes target/bench/eval.json.
 	cargo build --release --locked --bin strata --bin strata-bench

@@ -287,6 +287,10 @@ pub struct Record {
     pub evidence_sessions: u32,
     /// Total count of supporting statements.
     pub evidence_count: u32,
+    /// What it was made of: the members of a summary, oldest first; the events of a proposed fact. Empty for what was said.
+    pub derived_from: Vec<MemoryId>,
+    /// Event times of the oldest and the newest of them.
+    pub source_span: Option<(Timestamp, Timestamp)>,
 }
 
 /// One row of a record's history: every move of status writes one.

@@ -1,6 +1,7 @@
 //! Administration of the role: what the router passes on of `AdminService`.
 
 use crate::backup::Backups;
+use crate::maintenance::{Maintenance, Steps, rescan};
 use crate::metadata::query;
 use crate::quality;
 use crate::state::State;
@@ -24,13 +25,14 @@ const VERIFY: [&str; 1] = ["VerifyConsistency"];
 pub struct Admin {
     state: Arc<State>,
     backups: Backups,
+    maintenance: Maintenance,
 }
 
 impl Admin {
     /// Over the role's state.
     #[must_use]
-    pub const fn new(state: Arc<State>, backups: Backups) -> Self {
-        Self { state, backups }
+    pub const fn new(state: Arc<State>, backups: Backups, maintenance: Maintenance) -> Self {
+        Self { state, backups, maintenance }
     }
 
     /// What only this role knows of itself; the router adds it to its own.
@@ -42,6 +44,7 @@ impl Admin {
             ("records".to_owned(), records.to_string()),
             ("generation".to_owned(), self.state.database.generation().to_string()),
             ("index.pending".to_owned(), relay.pending.to_string()),
+            ("maintenance".to_owned(), self.maintenance.status().await?),
         ]);
         let state = if relay.index_down {
             format!("down: {}", relay.problem)
@@ -191,5 +194,24 @@ impl AdminService for Admin {
         request: Request<pb::VerifyConsistencyRequest>,
     ) -> Result<Response<pb::VerifyConsistencyResponse>, Status> {
         self.verify(&request).await.map(Response::new).map_err(status)
+    }
+
+    type RunMaintenanceStream = Steps;
+
+    async fn run_maintenance(
+        &self,
+        request: Request<pb::RunMaintenanceRequest>,
+    ) -> Result<Response<Self::RunMaintenanceStream>, Status> {
+        let claims = Claims::of(&request).and_then(|claims| claims.require_write().map(|_| claims.clone()));
+        let steps = claims.and_then(|claims| self.maintenance.stream(&claims, request.get_ref()));
+        steps.map(Response::new).map_err(status)
+    }
+
+    type RescanStream = rescan::Steps;
+
+    async fn rescan(&self, request: Request<pb::RescanRequest>) -> Result<Response<Self::RescanStream>, Status> {
+        let claims = Claims::of(&request).and_then(|claims| claims.require_write().map(|_| claims.clone()));
+        let steps = claims.and_then(|claims| self.maintenance.rescan(&claims, request.get_ref()));
+        steps.map(Response::new).map_err(status)
     }
 }

@@ -17,6 +17,7 @@ mod control;
 mod episodes;
 pub mod index;
 mod intake;
+mod maintenance;
 pub mod metadata;
 mod parts;
 mod quality;
@@ -39,6 +40,7 @@ mod write;
 
 pub use control::DatabaseControl;
 pub use index::qdrant::QdrantSettings;
+pub use maintenance::ModeSource;
 pub use metadata::MIGRATIONS;
 pub use role::{IndexConfig, LongtermDeps, LongtermRole, RoleStatus};
 pub use scope::OwnerScope;

@@ -6,6 +6,7 @@ use crate::control::DatabaseControl;
 use crate::index::exact::{ExactIndex, HOT_BYTES};
 use crate::index::qdrant::{QdrantIndex, QdrantSettings};
 use crate::index::{Index, Space};
+use crate::maintenance::{Maintenance, ModeSource};
 use crate::metadata::query;
 use crate::recall::{Recall, RecallParts};
 use crate::relay::{Relay, RelayStatus};
@@ -61,6 +62,9 @@ pub struct LongtermDeps {
     pub reranker: Option<Arc<dyn Reranker>>,
     /// Known keys.
     pub registry: Arc<Registry>,
+    /// The mode of long-term memory as it is now: in WRITE_OFF and BYPASS maintenance writes down what is over, no more
+    /// (rule D1).
+    pub mode: ModeSource,
     /// Secret of the deployment: page tokens, consent challenges and erasure digests are derived from it.
     pub secret: Vec<u8>,
 }
@@ -85,6 +89,7 @@ pub struct RoleStatus {
 pub struct LongtermRole {
     state: Arc<State>,
     backups: Backups,
+    maintenance: Maintenance,
     tasks: TaskGroup,
 }
 
@@ -134,7 +139,10 @@ impl LongtermRole {
             recall,
             relay,
         };
-        Ok(Self { state: Arc::new(state), backups, tasks })
+        let state = Arc::new(state);
+        let maintenance = Maintenance::new(Arc::clone(&state), deps.mode, tasks.clone());
+        maintenance.spawn();
+        Ok(Self { state, backups, maintenance, tasks })
     }
 
     /// The role's services, without the layers around them: the public one, and the one between roles.
@@ -146,7 +154,7 @@ impl LongtermRole {
         let target = TargetServiceServer::new(Target::new(Arc::clone(&self.state)))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
-        let admin = AdminServiceServer::new(Admin::new(Arc::clone(&self.state), self.backups.clone()))
+        let admin = AdminServiceServer::new(Admin::new(Arc::clone(&self.state), self.backups.clone(), self.maintenance.clone()))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
         let control = ControlServiceServer::new(self.control())

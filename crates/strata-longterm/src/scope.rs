@@ -51,6 +51,12 @@ impl OwnerScope {
         Ok(Self { owner: Owner { agent: agent.cloned(), ..self.owner.clone() }, erase_epoch: self.erase_epoch })
     }
 
+    /// The scope of the service's own work over an owner's rows: what it writes is held against the rows themselves, in the
+    /// same transaction.
+    pub(crate) const fn of_service(owner: Owner) -> Self {
+        Self { owner, erase_epoch: 0 }
+    }
+
     /// A scope without a header, for tests of what lies below the service.
     #[cfg(test)]
     pub(crate) const fn for_test(owner: Owner) -> Self {

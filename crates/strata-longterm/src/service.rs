@@ -2,7 +2,7 @@
 
 use crate::intake::{self, Submitter};
 use crate::metadata::ledger::{self, RequestKey};
-use crate::metadata::query::{self, CandidateCursor};
+use crate::metadata::query::{self, CandidateCursor, Only};
 use crate::metadata::{StoredRecord, Visible};
 use crate::scope::OwnerScope;
 use crate::state::State;
@@ -388,6 +388,32 @@ impl Service {
             .await
     }
 
+    async fn undo_consolidation(
+        &self,
+        request: Request<pb::UndoConsolidationRequest>,
+    ) -> Result<pb::UndoConsolidationResponse, Fault> {
+        let (state, r) = (&self.state, request.get_ref());
+        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let key = call.key("UndoConsolidation", &r.request_id, r)?;
+        let id = MemoryId::parse("memory_id", &r.memory_id)?;
+        let registry = Arc::clone(&state.registry);
+        state
+            .once(&call, key, move |db, context| {
+                let done = write::undo(db, context, &registry, id)?;
+                let text = |ids: &[MemoryId]| ids.iter().map(MemoryId::to_string).collect();
+                let answer = pb::UndoConsolidationResponse {
+                    summary: Some(wire(db, &done.summary)?),
+                    restored: text(&done.restored),
+                    left: text(&done.left),
+                    removed: text(&done.removed),
+                    findings: done.findings.iter().map(wire_finding).collect(),
+                    revision: revision(done.revision),
+                };
+                Ok((answer, true))
+            })
+            .await
+    }
+
     async fn list_candidates(&self, request: Request<pb::ListCandidatesRequest>) -> Result<pb::ListCandidatesResponse, Fault> {
         let (state, r) = (&self.state, request.get_ref());
         let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
@@ -470,13 +496,16 @@ impl Service {
         let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
         let filter = convert::filter(r.filter.as_ref())?;
         let mut pager = Pager::new(r.page_size)?;
-        let binding = binding(&call.scope, "ListMemories", &filter.binding());
+        let members_of = if r.summary_id.is_empty() { None } else { Some(MemoryId::parse("summary_id", &r.summary_id)?) };
+        let only = Only { members_of, protected: r.protected_only };
+        let binding =
+            binding(&call.scope, "ListMemories", &format!("{} {} {}", r.summary_id, r.protected_only, filter.binding()));
         let after =
             state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| MemoryId::parse("page_token", &text)).transpose()?;
         let (tokens, now) = (state.tokens.clone(), call.now);
         let answer = state
             .read(&call.scope, move |db, visible| {
-                let rows = query::list(db, visible, &filter, after, pager.rows(), now)?;
+                let rows = query::list(db, visible, &filter, only, after, pager.rows(), now)?;
                 let (memories, last) = pager.fill(rows, |found| wire(db, found))?;
                 let next_page_token =
                     last.map(|found| tokens.mint(&parts(&binding), &found.record.memory_id.to_string())).unwrap_or_default();
@@ -789,6 +818,12 @@ impl LongTermMemoryService for Service {
         request: Request<pb::ListEpisodesRequest>,
     ) -> Result<Response<pb::ListEpisodesResponse>, GrpcStatus> {
         finish(Self::list_episodes(self, request).await)
+    }
+    async fn undo_consolidation(
+        &self,
+        request: Request<pb::UndoConsolidationRequest>,
+    ) -> Result<Response<pb::UndoConsolidationResponse>, GrpcStatus> {
+        finish(Self::undo_consolidation(self, request).await)
     }
     async fn list_skills(&self, request: Request<pb::ListSkillsRequest>) -> Result<Response<pb::ListSkillsResponse>, GrpcStatus> {
         finish(Self::list_skills(self, request).await)

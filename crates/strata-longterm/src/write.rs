@@ -3,16 +3,18 @@
 
 mod import;
 mod parts;
+mod revive;
 mod sync;
 mod update;
 
 pub use import::{Admitted, Landed, land};
 pub use parts::{Meant, Put, delete_entity, delete_skill, put_entity, put_skill, relate, unrelate};
+pub use revive::undo;
 pub use sync::{Cursor, Item, Synced, sync};
 pub use update::{Change, Replaced, amend, replace};
 
 use crate::intake::Passed;
-use crate::metadata::insert::{self, Material, Writing};
+use crate::metadata::insert::{self, Material, Writing, derived};
 use crate::metadata::row::{self, StoredRecord};
 use crate::metadata::{Sql as _, Visible, ledger, owner, query};
 use crate::related::Related;
@@ -765,7 +767,8 @@ pub struct Restored {
     pub revision: u64,
 }
 
-/// Takes soft forgets back; what was ACTIVE goes through the conflict rules again (rules E1, K7).
+/// Takes soft forgets back, and brings archived records back; what was ACTIVE goes through the conflict rules again (rules E1,
+/// K7).
 ///
 /// # Errors
 /// `OVERLOADED`; as the database says.
@@ -777,13 +780,35 @@ pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[Mem
     let mut out = Restored { revision: visible.revision, ..Restored::default() };
     let mut changed = false;
     for id in ids {
-        let found = row::by_id(db, *id)?.filter(|found| visible.sees(found.owner) && found.record.status == Status::Deleted);
-        let Some(mut found) = found else {
+        let found = row::by_id(db, *id)?.filter(|found| visible.sees(found.owner));
+        let Some(found) = found else {
             out.not_found.push(*id);
             continue;
         };
         let owner = found.record.owner.clone();
         let w = Writing { owner: &owner, ..c.writing(found.owner, "RestoreMemories") };
+        // What is over by the clock is written down first: both moves stand in its history.
+        let mut found = match insert::expire_due(db, &w, vec![found])?.pop() {
+            Some(live) => live,
+            None => visible_record(db, c, *id)?,
+        };
+        if found.record.status == Status::Archived {
+            let authority = user_authority(registry, found.record.key.as_ref());
+            changed |= revive::revive(db, c, &w, authority, &mut found, &mut out.findings)?;
+            out.records.push(found);
+            continue;
+        }
+        if found.record.status != Status::Deleted {
+            out.not_found.push(*id);
+            continue;
+        }
+        let of_members = found.record.kind == Kind::Summary;
+        if of_members && derived::state(db, *id)? != Some(derived::SummaryState::Current) {
+            let because = "a member of the summary was corrected or forgotten since: it stays forgotten";
+            out.findings.push(Finding::new("F5", "DELETED", because));
+            out.records.push(found);
+            continue;
+        }
         let earlier = found.earlier_status.unwrap_or(Status::Candidate);
         if strata_core::policy::status::holds_identity(earlier) {
             let twin = query::twin(db, found.owner, &found.dedup)?;

@@ -327,7 +327,8 @@ impl Core {
             ..Default::default()
         };
         let identity = || reading(&call.principal, &call.owner);
-        let (mut first, mut second, mut third, mut fourth, mut fifth) = (
+        let (mut first, mut second, mut third, mut fourth, mut fifth, mut sixth) = (
+            self.layers.longterm.clone(),
             self.layers.longterm.clone(),
             self.layers.longterm.clone(),
             self.layers.longterm.clone(),
@@ -349,6 +350,7 @@ impl Core {
             page_size: i32::try_from(settings.questions.max(1)).unwrap_or(1),
             ..Default::default()
         };
+        let protected = longterm::ListMemoriesRequest { filter: None, protected_only: true, ..constraints.clone() };
         let nothing = query.is_empty() && keys.is_empty();
         let recall = async {
             if nothing {
@@ -365,9 +367,10 @@ impl Core {
                 longterm::ListEpisodesRequest { user_id: user(call), agent_id: agent(call), page_size: 1, ..Default::default() };
             within(limit, fifth.list_episodes(signed(request, identity()))).await
         };
-        let (recalled, constraints, identities, due, episode) = futures::join!(
+        let (recalled, constraints, protected, identities, due, episode) = futures::join!(
             recall,
             within(limit, second.list_memories(signed(constraints, identity()))),
+            within(limit, sixth.list_memories(signed(protected, identity()))),
             within(limit, third.recall(signed(ask(most, String::new(), resident_keys), identity()))),
             within(limit, fourth.list_candidates(signed(due, identity()))),
             episode,
@@ -375,10 +378,12 @@ impl Core {
         let mut status = state_of(Layer::Longterm, &recalled);
         let mut memory = Longterm::default();
         let mut partly = false;
-        match constraints {
-            Part::Here(list) => memory.residents.extend(list.memories),
-            Part::Absent(_) => {}
-            Part::Failed(_) => partly = true,
+        for residents in [constraints, protected] {
+            match residents {
+                Part::Here(list) => memory.residents.extend(list.memories),
+                Part::Absent(_) => {}
+                Part::Failed(_) => partly = true,
+            }
         }
         match identities {
             Part::Here(found) => memory.residents.extend(found.items.into_iter().filter_map(|item| item.memory)),
@@ -680,7 +685,7 @@ fn memory_item(memory: &longterm::Memory, score: f64, labels: &[String]) -> Item
     }
 }
 
-/// Residents are constraints, identity, and whatever recalled is protected (rule C9); the rest is recalled, best first.
+/// Residents are constraints, identity, and whatever is protected (rule C9); the rest is recalled, best first.
 fn memory_material(
     memory: &Longterm,
     shadowed: &BTreeSet<String>,

@@ -48,7 +48,7 @@ owned! {
         GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
         PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
-        ListEpisodesRequest;
+        ListEpisodesRequest, UndoConsolidationRequest;
     router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest, ExplainRequest, ObserveRequest;
 }
 

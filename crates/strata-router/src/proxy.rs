@@ -501,6 +501,13 @@ impl LongTermMemoryService for Proxy {
         pass!(self, request, longterm.list_episodes, "/strata.longterm.v1.LongTermMemoryService/ListEpisodes")
     }
 
+    async fn undo_consolidation(
+        &self,
+        request: Request<longterm::UndoConsolidationRequest>,
+    ) -> Result<Response<longterm::UndoConsolidationResponse>, Status> {
+        pass!(self, request, longterm.undo_consolidation, "/strata.longterm.v1.LongTermMemoryService/UndoConsolidation")
+    }
+
     async fn list_skills(
         &self,
         request: Request<longterm::ListSkillsRequest>,

@@ -2,9 +2,9 @@
 
 use crate::decisions;
 use crate::gate::{Call, Core};
-use crate::layers::{answer, reading, relayed, signed};
-use futures::StreamExt as _;
+use crate::layers::{answer, reading, relayed, signed, without_transport};
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1 as admin;
@@ -231,6 +231,25 @@ impl AdminService for Service {
     ) -> Result<Response<admin::RevokeApiKeyResponse>, Status> {
         let principal = self.0.admit_operator("/strata.admin.v1.AdminService/RevokeApiKey", &request)?;
         self.0.revoke_api_key(&principal, request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    type RunMaintenanceStream = BoxStream<'static, Result<admin::RunMaintenanceResponse, Status>>;
+
+    async fn run_maintenance(
+        &self,
+        request: Request<admin::RunMaintenanceRequest>,
+    ) -> Result<Response<Self::RunMaintenanceStream>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/RunMaintenance", request)?;
+        let steps = relayed(self.0.layers.admin.clone().run_maintenance(request).await)?.into_inner();
+        Ok(Response::new(Box::pin(steps.map_err(without_transport))))
+    }
+
+    type RescanStream = BoxStream<'static, Result<admin::RescanResponse, Status>>;
+
+    async fn rescan(&self, request: Request<admin::RescanRequest>) -> Result<Response<Self::RescanStream>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/Rescan", request)?;
+        let steps = relayed(self.0.layers.admin.clone().rescan(request).await)?.into_inner();
+        Ok(Response::new(Box::pin(steps.map_err(without_transport))))
     }
 }
 

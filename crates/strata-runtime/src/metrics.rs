@@ -191,6 +191,8 @@ inventory! {
             "Recalls by outcome: found, empty, degraded, off.";
         cited: Counter "strata.recall.cited", "{item}", [],
             "Recalled records that were reported as used for the first time (rule Q1: cited over recalled is the hit rate).";
+        maintenance: Counter "strata.maintenance.steps", "{step}", ["rule", "action", "state"],
+            "Steps of maintenance over records by rule (F1 to F10, R11), action and state.";
         context_tokens: Counter "strata.context.tokens", "{token}", ["section"],
             "Tokens of assembled contexts by section (rule Q3: memory over all is the token share).";
     }

@@ -198,6 +198,10 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             embedder: embedder.clone(),
             reranker: reranker(&config)?,
             registry: Arc::clone(&registry),
+            mode: {
+                let board = Arc::clone(&board);
+                Arc::new(move |tenant| board.of(Layer::Longterm, tenant))
+            },
             secret: secret.clone(),
         };
         Some(Arc::new(LongtermRole::build(deps).await.map_err(fault)?))

@@ -355,6 +355,21 @@ pub enum CtlCommand {
         #[arg(long)]
         only_new: bool,
     },
+    /// What forgets by itself: expiry, consolidation, archive, purge.
+    Maintenance {
+        /// Run it, or list what a run would do.
+        #[command(subcommand)]
+        command: MaintenanceCommand,
+    },
+    /// Runs today's gate over what is in force: what it would not let in becomes a candidate again.
+    Rescan {
+        /// Lists it and changes nothing.
+        #[arg(long)]
+        dry_run: bool,
+        /// Only this user.
+        #[arg(long, short, default_value = "")]
+        user: String,
+    },
     /// Lists every RPC.
     Methods,
     /// Calls any RPC with a JSON request; `-` reads it from standard input.
@@ -416,6 +431,26 @@ pub enum KeysCommand {
         #[arg(long)]
         reason: String,
     },
+}
+
+/// What `ctl maintenance` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum MaintenanceCommand {
+    /// Runs it now. Ctrl-C pauses it; the next run goes on.
+    Run(MaintenanceArgs),
+    /// Lists each record that a run would touch, with the rule, and changes nothing.
+    DryRun(MaintenanceArgs),
+}
+
+/// Arguments of `ctl maintenance`.
+#[derive(Args, Debug, Clone)]
+pub struct MaintenanceArgs {
+    /// Only this user.
+    #[arg(long, short, default_value = "")]
+    pub user: String,
+    /// Only these rules, comma-separated: F1, F2, F10, F5, R11, F3, F4, F7, F6.
+    #[arg(long, value_delimiter = ',')]
+    pub rules: Vec<String>,
 }
 
 /// How much of a memory an export holds.

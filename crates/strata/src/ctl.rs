@@ -1,9 +1,9 @@
 //! `strata ctl`: calls a running server and prints what people need first; `call` prints the whole answer as JSON.
 
 use crate::{
-    cli::{CtlArgs, CtlCommand, KeysCommand, ModeCommand, OwnerArgs, ServerArgs},
+    cli::{CtlArgs, CtlCommand, KeysCommand, MaintenanceCommand, ModeCommand, OwnerArgs, ServerArgs},
     client::{Api, dial, path, refused, secret},
-    explain, transfer,
+    explain, maintenance, transfer,
 };
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -49,6 +49,14 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
             Ok(code) => return Ok(code),
             Err(error) => Err(error),
         },
+        CtlCommand::Maintenance { command } => {
+            let (args, dry_run) = match command {
+                MaintenanceCommand::Run(args) => (args, false),
+                MaintenanceCommand::DryRun(args) => (args, true),
+            };
+            return maintenance::run(&api, args, dry_run).await.or_else(refusal);
+        }
+        CtlCommand::Rescan { dry_run, user } => return maintenance::rescan(&api, user, *dry_run).await.or_else(refusal),
         CtlCommand::Recall { owner, query, k, explain } => {
             api.call("LongTermMemoryService/Recall", owned(owner, json!({"query": query, "k": k, "explain": explain}))).await
         }

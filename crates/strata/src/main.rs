@@ -8,6 +8,7 @@ mod ctl;
 mod explain;
 #[cfg(test)]
 mod fuzz;
+mod maintenance;
 mod replay;
 mod restore;
 mod sampler;

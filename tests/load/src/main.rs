@@ -11,6 +11,7 @@ mod raw;
 mod report;
 mod role;
 mod stats;
+mod year;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -30,6 +31,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Plays public dialogues through a server and writes what was found, kept, stored and refused.
     Eval(eval::EvalArgs),
+    /// Plays a year of daily talk with a moved clock and a run of maintenance every night; writes a chart.
+    Year(year::YearArgs),
     /// Serves the echo that is the raw engine of a call.
     #[command(hide = true)]
     Echo {
@@ -59,6 +62,10 @@ fn run(command: Command) -> Result<bool> {
         // One thread: what the client costs is the same for both sides and does not take the servers' processors.
         Command::Bench(args) => client_runtime()?.block_on(bench::run(args)),
         Command::Eval(args) => client_runtime()?.block_on(eval::run(args)).map(|()| true),
+        Command::Year(args) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
+            runtime.block_on(year::run(args)).map(|()| true)
+        }
         Command::Echo { listen, forward } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
             runtime.block_on(echo::serve(listen, forward.as_deref())).map(|()| true)

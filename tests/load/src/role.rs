@@ -5,13 +5,14 @@ use crate::agent::{remember, statement};
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::ArcSwap;
 use futures::stream::{self, TryStreamExt as _};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use strata_api::{
+    admin::v1::admin_service_client::AdminServiceClient,
     convert::longterm::wire_attestation,
     longterm::v1::{Outcome, RecallRequest, long_term_memory_service_client::LongTermMemoryServiceClient},
 };
 use strata_core::{
-    UserId,
+    Timestamp, UserId,
     id::Level,
     limits::MESSAGE_BYTES,
     policy::{
@@ -25,9 +26,10 @@ use strata_runtime::{
     Claims, Ports, RpcChannel, channel,
     ports::{Stopwatch, pause},
     signing::WriteGrant,
-    sqlite::{Database, Location, SqliteSettings},
+    sqlite::{Database, Location, SqliteError, SqliteSettings, Synchronous},
 };
-use strata_text::embed::Caller;
+use strata_testkit::ManualClock;
+use strata_text::embed::{Caller, Embedder};
 use tempfile::TempDir;
 use tower::util::MapRequest;
 
@@ -42,39 +44,82 @@ const INDEXED: Duration = Duration::from_secs(60);
 pub struct Longterm {
     role: LongtermRole,
     database: Database,
-    _folder: TempDir,
+    ports: Ports,
+    folder: TempDir,
 }
 
 impl Longterm {
     /// On the disk that is measured, with the exact index and the vectors of its callers.
     pub async fn start(scratch: &Path) -> Result<Self> {
+        Self::with_capacity(scratch, PolicySettings::default().forgetting.capacity).await
+    }
+
+    /// The same for users that may have so many records in force: maintenance archives the rest (rule F7).
+    pub async fn with_capacity(scratch: &Path, capacity: usize) -> Result<Self> {
+        let mut policy = PolicySettings::default();
+        // It runs when a row says so.
+        policy.forgetting.schedule.enabled = false;
+        policy.forgetting.capacity = capacity;
+        let embedder: Arc<dyn Embedder> = Arc::new(Caller::new("bench", DIMENSIONS));
+        Self::build(scratch, Ports::system(), policy, Some(embedder), SqliteSettings::default()).await
+    }
+
+    /// With a clock that is moved: a power cut is not what is measured then.
+    pub async fn moved(
+        scratch: &Path,
+        clock: ManualClock,
+        policy: PolicySettings,
+        embedder: Option<Arc<dyn Embedder>>,
+    ) -> Result<Self> {
+        std::fs::create_dir_all(scratch)?;
+        let settings = SqliteSettings { synchronous: Synchronous::Normal, ..SqliteSettings::default() };
+        let ports = Ports { clock: clock.port(), ..Ports::system() };
+        Self::build(scratch, ports, policy, embedder, settings).await
+    }
+
+    async fn build(
+        scratch: &Path,
+        ports: Ports,
+        policy: PolicySettings,
+        embedder: Option<Arc<dyn Embedder>>,
+        sqlite: SqliteSettings,
+    ) -> Result<Self> {
         let folder = tempfile::tempdir_in(scratch)?;
         let location = Location::File(folder.path().join("longterm.sqlite3"));
-        let database = Database::open(&location, MIGRATIONS, SqliteSettings::default())?;
+        let database = Database::open(&location, MIGRATIONS, sqlite)?;
         let role = LongtermRole::build(LongtermDeps {
-            ports: Ports::system(),
-            settings: Arc::new(ArcSwap::from_pointee(PolicySettings::default())),
+            ports: ports.clone(),
+            settings: Arc::new(ArcSwap::from_pointee(policy)),
             database: database.clone(),
             index: IndexConfig::Exact,
             backups: None,
-            embedder: Some(Arc::new(Caller::new("bench", DIMENSIONS))),
+            embedder,
             reranker: None,
             registry: Arc::new(Registry::builtin()),
+            mode: Arc::new(|_| strata_core::policy::modes::Mode::Normal),
             secret: b"a secret of the bench and of nobody".to_vec(),
         })
         .await?;
-        Ok(Self { role, database, _folder: folder })
+        Ok(Self { role, database, ports, folder })
     }
 
-    /// A client for one user; `level` is what its writes are granted.
-    fn client(&self, user: &str) -> Result<LongTermMemoryServiceClient<RpcChannel>> {
-        let ports = Ports::system();
-        let now = ports.clock.now();
+    /// A client for one user, at user level.
+    pub fn client(&self, user: &str) -> Result<LongTermMemoryServiceClient<RpcChannel>> {
+        Ok(LongTermMemoryServiceClient::new(self.channel(Some(user))?).max_decoding_message_size(MESSAGE_BYTES))
+    }
+
+    /// A client for what is about no user.
+    pub fn admin(&self) -> Result<AdminServiceClient<RpcChannel>> {
+        Ok(AdminServiceClient::new(self.channel(None)?).max_decoding_message_size(MESSAGE_BYTES))
+    }
+
+    fn channel(&self, user: Option<&str>) -> Result<RpcChannel> {
+        let now = self.ports.clock.now();
         let attestation =
             Attestation { quote: QuoteState::Verified, turn_time: Some(now), user_turn: true, explicit_order: true };
         let claims = Claims {
             caller: crate::bench::local::principal()?,
-            user: Some(UserId::new(user)?),
+            user: user.map(UserId::new).transpose()?,
             method: String::new(),
             body_hash: [0; 32],
             nonce: [0; 16],
@@ -87,8 +132,38 @@ impl Longterm {
             request.extensions_mut().insert(claims.clone());
             request
         };
-        let channel = channel::local(MapRequest::new(self.role.routes(), with_claims));
-        Ok(LongTermMemoryServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
+        Ok(channel::local(MapRequest::new(self.role.routes(), with_claims)))
+    }
+
+    /// Waits until the index knows everything.
+    pub async fn settled(&self) -> Result<()> {
+        let watch = Stopwatch::start();
+        while self.role.status().await.context("the role's state")?.relay.pending > 0 {
+            ensure!(watch.elapsed() < INDEXED, "the index is behind after {INDEXED:?}");
+            pause(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// One number out of the database, with an instant as its parameter.
+    pub async fn number(&self, sql: &'static str, at: Timestamp) -> Result<i64> {
+        let read = move |db: &rusqlite::Connection| Ok::<_, SqliteError>(db.query_row(sql, [at.micros()], |row| row.get(0))?);
+        Ok(self.database.read(read).await?)
+    }
+
+    /// Records by status.
+    pub async fn statuses(&self) -> Result<BTreeMap<String, i64>> {
+        let read = |db: &rusqlite::Connection| {
+            let mut statement = db.prepare("SELECT status, count(*) FROM records GROUP BY status").map_err(SqliteError::from)?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(SqliteError::from)?;
+            rows.collect::<rusqlite::Result<BTreeMap<String, i64>>>().map_err(SqliteError::from)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    /// Bytes of the database's file.
+    pub fn bytes(&self) -> Result<u64> {
+        Ok(std::fs::metadata(self.folder.path().join("longterm.sqlite3"))?.len())
     }
 
     /// Stores `records` statements of `user` with a vector each, and waits until the index has them.
@@ -117,11 +192,7 @@ impl Longterm {
                 }
             })
             .await?;
-        let watch = Stopwatch::start();
-        while self.role.status().await.context("the role's state")?.relay.pending > 0 {
-            ensure!(watch.elapsed() < INDEXED, "the index is behind after {INDEXED:?}");
-            pause(Duration::from_millis(20)).await;
-        }
+        self.settled().await?;
         Ok(client)
     }
 

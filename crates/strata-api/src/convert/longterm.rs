@@ -432,6 +432,8 @@ pub fn memory(record: &Record, evidence: &[Evidence]) -> pb::Memory {
         etag: record.version.to_string(),
         embedding_model: record.embedding_model.clone().unwrap_or_default(),
         memory_class: memory_class(record.kind).to_owned(),
+        derived_from: record.derived_from.iter().map(MemoryId::to_string).collect(),
+        source_span: record.source_span.map(|(from, to)| pb::SourceSpan { from: Some(wire_time(from)), to: Some(wire_time(to)) }),
     }
 }
 

@@ -188,6 +188,14 @@ pub fn carried(wire: &pb::ExportedMemory, owner: &Owner) -> Result<Carried, Faul
         embedding_model: None,
         evidence_sessions: m.evidence_sessions,
         evidence_count: m.evidence_count,
+        derived_from: m.derived_from.iter().map(|id| MemoryId::parse("memory.derived_from", id)).collect::<Result<_, _>>()?,
+        source_span: match &m.source_span {
+            None => None,
+            Some(span) => Some((
+                required_time("memory.source_span.from", span.from.as_ref())?,
+                required_time("memory.source_span.to", span.to.as_ref())?,
+            )),
+        },
     };
     let evidence = m.evidence.iter().zip(&state.evidence).map(|(piece, mark)| {
         Ok(CarriedEvidence {

@@ -10,10 +10,12 @@
 mod episode;
 mod readmit;
 mod seal;
+mod summary;
 
 pub use episode::{GatedEpisode, SentenceSubmission, TurnSubmission, episode};
 pub use readmit::readmit;
 pub use seal::Seals;
+pub use summary::{Member, SummarySubmission, summary};
 
 use super::authz::Role;
 use super::registry::KeySpec;
@@ -246,6 +248,8 @@ pub enum Door {
     Skill,
     /// A session ends.
     Episode,
+    /// The service itself.
+    Maintenance,
 }
 
 impl Door {
@@ -261,7 +265,8 @@ impl Door {
             | Self::Update
             | Self::Import
             | Self::Sync
-            | Self::Episode => false,
+            | Self::Episode
+            | Self::Maintenance => false,
         }
     }
 
@@ -278,6 +283,7 @@ impl Door {
         Self::Relation,
         Self::Skill,
         Self::Episode,
+        Self::Maintenance,
     ];
 
     /// Whether what comes through it on the user's request is an explicit order (rule G9).
@@ -301,6 +307,7 @@ impl Door {
             Self::Relation => "LinkEntities",
             Self::Skill => "PutSkill",
             Self::Episode => "ArchiveSession",
+            Self::Maintenance => "Maintenance",
         }
     }
 }
@@ -1007,7 +1014,8 @@ fn faithful_part(submission: &Submission<'_>) -> Vec<Finding> {
         | Door::Update
         | Door::Import
         | Door::Sync
-        | Door::Episode => {
+        | Door::Episode
+        | Door::Maintenance => {
             return refused;
         }
     }

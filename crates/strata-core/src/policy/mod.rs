@@ -7,6 +7,7 @@ pub mod context;
 pub mod control;
 pub mod decision;
 pub mod erasure;
+pub mod forgetting;
 pub mod gate;
 pub mod modes;
 pub mod observe;

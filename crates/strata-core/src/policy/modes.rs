@@ -136,7 +136,7 @@ mod tests {
                         "ForgetMemories" | "RejectCandidate" | "ReportUsage" | "DeleteEntity" | "DeleteSkill" | "EndTask"
                         | "EndSession" | "Reindex",
                     )
-                    | (_, "Backup" | "VerifyConsistency" | "SampleForReview" | "SubmitReview")
+                    | (_, "Backup" | "VerifyConsistency" | "SampleForReview" | "SubmitReview" | "RunMaintenance" | "Rescan")
                     | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
                     | (
                         _,

@@ -22,6 +22,8 @@ pub struct PolicySettings {
     pub quality: super::quality::QualitySettings,
     /// Boards (rules W).
     pub working: super::working::WorkingSettings,
+    /// What is forgotten by itself (rules F).
+    pub forgetting: super::forgetting::ForgettingSettings,
 }
 
 impl PolicySettings {
@@ -36,6 +38,7 @@ impl PolicySettings {
         self.context.validate()?;
         self.observe.validate()?;
         self.quality.validate()?;
-        self.working.validate()
+        self.working.validate()?;
+        self.forgetting.validate()
     }
 }

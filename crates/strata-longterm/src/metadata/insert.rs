@@ -2,6 +2,7 @@
 //! what the conflict rules decided; here both are carried out in the caller's transaction: record, history, evidence,
 //! terms, owner row with its epoch, outbox and audit. Nothing else in the crate inserts into `records`.
 
+pub mod derived;
 pub mod episodes;
 pub mod parts;
 
@@ -13,8 +14,8 @@ use strata_api::convert::transfer::Carried;
 use strata_core::limits::EVIDENCE;
 use strata_core::policy::conflict::{Decision, Ruling, strongest};
 use strata_core::policy::gate::{Cues, GateSettings, Gated, is_user};
-use strata_core::policy::{conflict, status};
-use strata_core::record::{Record, Sensitivity, Source, SourceRef, Status, Tier};
+use strata_core::policy::{conflict, forgetting, status};
+use strata_core::record::{Kind, Record, Sensitivity, Source, SourceRef, Status, Tier};
 use strata_core::time::DAY;
 use strata_core::{FactKey, Fault, MemoryId, Owner, Scope, Timestamp};
 use strata_text::Terms;
@@ -160,7 +161,7 @@ fn draft(
         let limit = w.now.plus(i64::from(settings.candidate_days) * DAY);
         Some(asked.map_or(limit, |asked| asked.min(limit)))
     } else {
-        asked.or_else(|| settings.expiry(gated.tier(), w.now))
+        asked.or_else(|| tier_end(settings, s.kind, gated.protected(), gated.tier(), w.now))
     };
     let record = Record {
         memory_id: material.memory_id,
@@ -205,6 +206,8 @@ fn draft(
         embedding_model: None,
         evidence_sessions: 0,
         evidence_count: 0,
+        derived_from: Vec::new(),
+        source_span: None,
     };
     StoredRecord {
         record,
@@ -217,6 +220,11 @@ fn draft(
         expire_asked: asked,
         length: material.terms.length,
     }
+}
+
+/// When the tier of a record ends it: never, where rule F8 keeps it or a summary stands for others.
+pub(crate) fn tier_end(settings: &GateSettings, kind: Kind, protected: bool, tier: Tier, now: Timestamp) -> Option<Timestamp> {
+    if kind != Kind::Summary && forgetting::ends_by_tier(kind, protected) { settings.expiry(tier, now) } else { None }
 }
 
 /// Enters the write into the owner row: a record system takes the key over with its first active value.
@@ -246,7 +254,10 @@ fn inherit(db: &Connection, new: &mut Record, gated: &Gated, from: MemoryId) -> 
     if s.metadata.is_empty() {
         new.metadata = old.metadata;
     }
-    new.protected |= old.protected;
+    if old.protected && !new.protected {
+        new.protected = true;
+        new.expire_time = s.expire_time;
+    }
     Ok(())
 }
 
@@ -256,7 +267,12 @@ fn step(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, to: Status, 
     status::check(Some(from), to)?;
     found.record.status = to;
     reason.clone_into(&mut found.record.reason);
-    write_history(db, w, &found.record, Some(from), to, reason, rule)
+    write_history(db, w, &found.record, Some(from), to, reason, rule)?;
+    match to {
+        // What it says no longer counts: no summary may go on saying it (rule F5).
+        Status::Superseded | Status::Deleted | Status::Candidate => derived::stale(db, w, found.record.memory_id),
+        Status::Active | Status::Disputed | Status::Expired | Status::Archived | Status::Rejected => Ok(()),
+    }
 }
 
 /// Writes a changed record back: a new version, told to the index and the audit.
@@ -344,6 +360,7 @@ pub fn readmit(
         record,
     };
     new.insert(db)?;
+    derived::adopt(db, &new)?;
     transfer::write_past(db, w.stored, carried)?;
     if contested {
         let from = Some(carried.record.status);
@@ -391,7 +408,7 @@ pub fn cite(db: &Connection, w: &Writing<'_>, settings: &GateSettings, found: &m
     let r = &mut found.record;
     r.cite_count = r.cite_count.saturating_add(1);
     r.last_cited_at = r.last_cited_at.max(Some(w.now));
-    let renewed = settings.expiry(Tier::Temporary, w.now);
+    let renewed = tier_end(settings, r.kind, r.protected, Tier::Temporary, w.now);
     if r.tier == Tier::Temporary && r.status == Status::Active && found.expire_asked.is_none() && r.expire_time < renewed {
         r.expire_time = renewed;
         write_history(db, w, &found.record, Some(Status::Active), Status::Active, "F2: renewed by a citation", "F2")?;
@@ -620,7 +637,13 @@ pub fn support(
         if !s.metadata.is_empty() {
             r.metadata.clone_from(&s.metadata);
         }
-        r.protected |= s.protected;
+        if s.protected && !r.protected {
+            // Rule F8: its tier sets no end to it any more.
+            r.protected = true;
+            if r.status == Status::Active {
+                r.expire_time = found.expire_asked;
+            }
+        }
         if let Some(asked) = s.expire_time {
             found.expire_asked = Some(asked);
             if r.status == Status::Active {
@@ -692,7 +715,10 @@ pub fn activate(
             }
             if !restored {
                 step(db, w, found, Status::Active, &ruling.reason, ruling.rule)?;
-                found.record.expire_time = found.expire_asked.or_else(|| settings.expiry(found.record.tier, w.now));
+                let r = &found.record;
+                let by_tier = tier_end(settings, r.kind, r.protected, r.tier, w.now);
+                // What was asked for and is over ended it once; who brings it back wants it to hold.
+                found.record.expire_time = found.expire_asked.filter(|asked| *asked > w.now).or(by_tier);
             }
             found.record.supersedes = supersede.last().copied().or(found.record.supersedes);
             found.record.superseded_by = None;

@@ -14,6 +14,7 @@
 //! | [`control`] | modes and API keys that operators set |
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
+//! | [`maintenance`] | what the rules of forgetting look at, and what they do |
 //! | [`usage`] | which items of a recall were used |
 //! | [`quality`](mod@quality) | counts of that, and reviews |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
@@ -24,6 +25,7 @@ pub mod entities;
 pub mod episodes;
 pub mod insert;
 pub mod ledger;
+pub mod maintenance;
 pub mod owner;
 pub mod quality;
 pub mod query;
@@ -49,6 +51,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 6, name: "modes and API keys", sql: CONTROL },
     Migration { version: 7, name: "quality: counts and reviews", sql: QUALITY },
     Migration { version: 8, name: "links to what may be replaced, questions that were asked", sql: LINKS },
+    Migration { version: 9, name: "derivations, forgetting", sql: FORGETTING },
 ];
 
 /// Every table, index and trigger.
@@ -74,6 +77,9 @@ const QUALITY: &str = include_str!("migrations/0007_quality.sql");
 
 /// From an older value to the one that may replace it, and what was put to the user.
 const LINKS: &str = include_str!("migrations/0008_links.sql");
+
+/// What is made of other records, and what forgets by itself.
+const FORGETTING: &str = include_str!("migrations/0009_forgetting.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

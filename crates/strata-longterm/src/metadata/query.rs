@@ -114,6 +114,15 @@ pub fn live_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Ti
     select(db, rest, (owner.owner_id, key.as_str(), tier.name()))
 }
 
+/// Records of a slot at one owner, of every tier and state, oldest first.
+///
+/// # Errors
+/// As the database says.
+pub fn of_slot(db: &Connection, owner: StoredOwner, key: &FactKey) -> Result<Vec<StoredRecord>, Fault> {
+    let rest = "WHERE r.owner_id = ?1 AND r.key = ?2 ORDER BY r.event_time, r.memory_id";
+    select(db, rest, (owner.owner_id, key.as_str()))
+}
+
 /// Records that held a slot before and were replaced, oldest first.
 ///
 /// # Errors
@@ -276,7 +285,17 @@ const POSTINGS: u32 = 256;
 /// Kinds that stand apart: kept as candidates, shown only when asked for by kind (rule G2).
 const APART: [Kind; 2] = [Kind::Assumption, Kind::ModelSuggestion];
 
-/// Records in order of their ids, from the first after `after`.
+/// What a list is about beside its filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Only {
+    /// Members of this summary.
+    pub members_of: Option<MemoryId>,
+    /// Protected records.
+    pub protected: bool,
+}
+
+/// Records in order of their ids, from the first after `after`; of a summary its members, in any state but forgotten unless the
+/// filter names some (A161).
 ///
 /// # Errors
 /// As the database says.
@@ -284,13 +303,26 @@ pub fn list(
     db: &Connection,
     visible: &Visible,
     filter: &Filter,
+    only: Only,
     after: Option<MemoryId>,
     limit: u32,
     now: Timestamp,
 ) -> Result<Vec<StoredRecord>, Fault> {
     let mut sql = Condition::new(visible, now);
+    let summary = only.members_of;
+    if only.protected {
+        sql.and("r.protected");
+    }
+    if let Some(summary) = summary {
+        let summary = sql.bind(id_bytes(summary).to_vec());
+        sql.and(&format!("r.memory_id IN (SELECT member_id FROM derivations WHERE derived_id = {summary})"));
+    }
     let asked_apart = filter.kinds.iter().any(|kind| APART.contains(kind));
-    let statuses = if filter.statuses.is_empty() { vec![Status::Active] } else { filter.statuses.clone() };
+    let statuses = match (filter.statuses.is_empty(), summary) {
+        (true, None) => vec![Status::Active],
+        (true, Some(_)) => Status::ALL.iter().copied().filter(|status| *status != Status::Deleted).collect(),
+        (false, _) => filter.statuses.clone(),
+    };
     let names = statuses.iter().map(|s| s.name());
     let apart = if asked_apart { " OR (r.status = 'CANDIDATE' AND r.kind IN ('ASSUMPTION', 'MODEL_SUGGESTION'))" } else { "" };
     let list = sql.list(names);

@@ -36,7 +36,7 @@ pub const COLUMNS: &str = "r.memory_id, r.owner_id, r.user_id, u.tenant, u.user,
     r.sensitivity, r.protected, r.instruction, r.status, r.earlier_status, r.supersedes, r.superseded_by, r.superseded_at, r.reason, \
     r.conflicts_with, r.due, r.valid_from, r.valid_to, r.event_time, r.create_time, r.update_time, r.expire_time, r.expire_asked, \
     r.last_recalled_at, r.last_cited_at, r.recall_count, r.cite_count, r.topic, r.tags, r.metadata, r.owner_epoch, r.version, \
-    r.embedding_model, r.length, r.evidence_count, r.evidence_sessions";
+    r.embedding_model, r.length, r.evidence_count, r.evidence_sessions, r.derived_from, r.span_from, r.span_to";
 
 /// What [`COLUMNS`] reads from.
 pub const FROM: &str = "records r JOIN owners o ON o.owner_id = r.owner_id JOIN users u ON u.user_id = r.user_id";
@@ -51,6 +51,16 @@ pub fn id_bytes(id: MemoryId) -> [u8; 16] {
 #[must_use]
 pub const fn id_from(bytes: [u8; 16]) -> MemoryId {
     MemoryId(Uuid::from_bytes(bytes))
+}
+
+/// Ids as stored one after the other.
+pub(super) fn packed(ids: &[MemoryId]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id_bytes(*id)).collect()
+}
+
+/// Ids from their stored bytes.
+pub(super) fn unpacked(bytes: &[u8]) -> Vec<MemoryId> {
+    bytes.as_chunks::<16>().0.iter().map(|id| id_from(*id)).collect()
 }
 
 fn stored_id(id: Option<MemoryId>) -> Option<[u8; 16]> {
@@ -146,6 +156,8 @@ impl StoredRecord {
         let (tags, metadata) = (from_json(&c.next::<String>()?)?, from_json(&c.next::<String>()?)?);
         let (owner_epoch, version) = (uncount(c.next()?), uncount(c.next()?));
         let (embedding_model, length, evidence_count, evidence_sessions) = (c.next()?, c.next()?, c.next()?, c.next()?);
+        let derived_from = c.next::<Option<Vec<u8>>>()?.map(|bytes| unpacked(&bytes)).unwrap_or_default();
+        let source_span = c.time()?.zip(c.time()?);
         let record = Record {
             memory_id,
             owner: Owner { tenant: TenantId::new(tenant)?, user: UserId::new(user)?, agent },
@@ -189,6 +201,8 @@ impl StoredRecord {
             embedding_model,
             evidence_sessions,
             evidence_count,
+            derived_from,
+            source_span,
         };
         Ok(Self { record, owner, dedup, is_set, earlier_status, conflicts_with, due, expire_asked, length })
     }
@@ -204,12 +218,13 @@ impl StoredRecord {
              source_quote, quote_verified, confirmed, confidence, importance, sensitivity, protected, instruction, status, earlier_status, \
              supersedes, superseded_by, superseded_at, reason, conflicts_with, due, valid_from, valid_to, event_time, create_time, \
              update_time, expire_time, expire_asked, last_recalled_at, last_cited_at, recall_count, cite_count, topic, tags, metadata, \
-             owner_epoch, version, embedding_model, length, evidence_count, evidence_sessions) \
+             owner_epoch, version, embedding_model, length, evidence_count, evidence_sessions, derived_from, span_from, span_to) \
              VALUES (:memory_id, :owner_id, :user_id, :kind, :tier, :key, :is_set, :value, :content, :normal, :dedup, :source, :source_ref, \
              :source_quote, :quote_verified, :confirmed, :confidence, :importance, :sensitivity, :protected, :instruction, :status, \
              :earlier_status, :supersedes, :superseded_by, :superseded_at, :reason, :conflicts_with, :due, :valid_from, :valid_to, \
              :event_time, :create_time, :update_time, :expire_time, :expire_asked, :last_recalled_at, :last_cited_at, :recall_count, \
-             :cite_count, :topic, :tags, :metadata, :owner_epoch, :version, :embedding_model, :length, :evidence_count, :evidence_sessions)",
+             :cite_count, :topic, :tags, :metadata, :owner_epoch, :version, :embedding_model, :length, :evidence_count, :evidence_sessions, \
+             :derived_from, :span_from, :span_to)",
         )
     }
 
@@ -285,6 +300,9 @@ impl StoredRecord {
             ":length": self.length,
             ":evidence_count": r.evidence_count,
             ":evidence_sessions": r.evidence_sessions,
+            ":derived_from": (!r.derived_from.is_empty()).then(|| packed(&r.derived_from)),
+            ":span_from": micros(r.source_span.map(|(from, _)| from)),
+            ":span_to": micros(r.source_span.map(|(_, to)| to)),
         };
         // An update names fewer columns than an insert: bind those that the statement has.
         for (name, value) in all {
@@ -463,6 +481,8 @@ mod tests {
                 embedding_model,
                 evidence_sessions,
                 evidence_count,
+                derived_from: Vec::new(),
+                source_span: None,
             };
             let owner = StoredOwner { owner_id: 1, user_id: 1 };
             StoredRecord { record, owner, dedup, is_set, earlier_status, conflicts_with, due, expire_asked, length }

@@ -1,7 +1,7 @@
 //! What became of a recall: which of its items were used. Only those can be reported, and each counts once per recall,
 //! so that ranking cannot be steered from outside (cases C146, C149).
 
-use super::row::{by_id, id_bytes, id_from};
+use super::row::{by_id, packed, unpacked};
 use super::{Sql, Visible, insert, owner};
 use crate::write::Context;
 use rusqlite::{Connection, OptionalExtension};
@@ -50,8 +50,8 @@ pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?, Timestamp(row.get(2)?)));
     let found = statement.query_row((recall_id.as_bytes(), visible.user_id, since), read).optional().sql()?;
     let (recalled, cited, shown_at) = found.ok_or_else(unknown)?;
-    let recalled = unpacked(&recalled);
-    let mut cited = unpacked(&cited);
+    let recalled: BTreeSet<MemoryId> = unpacked(&recalled).into_iter().collect();
+    let mut cited: BTreeSet<MemoryId> = unpacked(&cited).into_iter().collect();
     let mut refused = Vec::new();
     let mut newly = 0_u64;
     for id in ids {
@@ -76,7 +76,7 @@ pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId
         // In the hour of the recall, so that no window has more cited than recalled.
         let counts = Counts { cited: newly, ..Counts::default() };
         super::quality::add(db, c.scope.owner().tenant.as_str(), shown_at, &counts)?;
-        let packed: Vec<u8> = cited.iter().flat_map(|id| id_bytes(*id)).collect();
+        let packed = packed(&cited.iter().copied().collect::<Vec<_>>());
         let mut keep = db.prepare_cached("UPDATE recalls SET cited = ?2 WHERE recall_id = ?1").sql()?;
         keep.execute((recall_id.as_bytes(), packed)).sql()?;
         revision = owner::next_revision(db, visible.user_id)?;
@@ -89,8 +89,4 @@ pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId
         }
     }
     Ok(Report { cited: shown, refused, recalled: u32::try_from(recalled.len()).unwrap_or(u32::MAX), revision })
-}
-
-fn unpacked(bytes: &[u8]) -> BTreeSet<MemoryId> {
-    bytes.as_chunks::<16>().0.iter().map(|id| id_from(*id)).collect()
 }

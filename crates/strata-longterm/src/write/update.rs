@@ -1,10 +1,11 @@
 //! Changes of a record: other labels in place, other words as a new record that supersedes it.
 
+use super::revive::{held, revive};
 use super::{
     Context, Outcome, Written, activate, check_etag, create, is_apart, overlapping, same_statement, support, user_authority,
     visible_record, written,
 };
-use crate::metadata::insert::{self, Material, Writing};
+use crate::metadata::insert::{self, Material, Writing, derived};
 use crate::metadata::row::StoredRecord;
 use crate::metadata::{Visible, ledger, owner, query};
 use rusqlite::Connection;
@@ -13,7 +14,7 @@ use strata_core::policy::conflict::{self, Decision, Ruling};
 use strata_core::policy::gate::{self, Gated, Standing};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::status;
-use strata_core::record::{Source, Status, Tier};
+use strata_core::record::{Kind, Source, Status, Tier};
 use strata_core::rule::Finding;
 use strata_core::time::DAY;
 use strata_core::{Fault, MemoryId, Reason};
@@ -46,8 +47,12 @@ impl Replaced {
         if r.tier == Tier::Event {
             return refused("K6", "events append; remember a new one");
         }
-        if r.status != Status::Active || is_apart(r.kind) {
-            return refused("STATUS", "only a record that holds says something else");
+        // What a summary stands for is corrected like what holds: the summary says it no longer (rule F5).
+        if !matches!(r.status, Status::Active | Status::Archived) || is_apart(r.kind) {
+            return refused("STATUS", "only a record that holds, or is archived, says something else");
+        }
+        if r.kind == Kind::Summary {
+            return refused("F5", "a summary says what its members say; correct one of them");
         }
         Ok(Self(found))
     }
@@ -65,7 +70,7 @@ impl Replaced {
 /// `NOT_FOUND`, `STATUS_MOVE`, `VERSION_MISMATCH`, `FORGOTTEN`, `FACT_OWNED_BY_OTHER_LAYER`, `OVERLOADED`.
 pub fn replace(db: &Connection, c: &Context<'_>, change: Change, gated: &Gated, material: &Material) -> Result<Written, Fault> {
     let mut findings = gated.findings().to_vec();
-    let old = Replaced::check(visible_record(db, c, change.memory_id)?)?.0;
+    let mut old = Replaced::check(visible_record(db, c, change.memory_id)?)?.0;
     check_etag(&old, change.etag)?;
     if gated.standing() == Standing::NeedsConsent {
         return Ok(needs_consent(findings, Visible::of(db, c.scope)?.map_or(0, |visible| visible.revision)));
@@ -77,6 +82,17 @@ pub fn replace(db: &Connection, c: &Context<'_>, change: Change, gated: &Gated, 
     let digests = c.tombstones.digests(&holder, s.kind, gated.key(), gated.normal(), &gated.identity());
     gate::check_forgotten(ledger::erased_at(db, old.owner.user_id, &digests)?, gated.statement_time().unwrap_or(c.now))?;
 
+    if old.record.status == Status::Archived {
+        let moved = revive(db, c, &w, gated.user_authority(), &mut old, &mut findings)?;
+        if !moved || old.record.status != Status::Active {
+            return Err(Fault::new(
+                Reason::StatusMove,
+                "the record is archived and does not come back; see the findings of RestoreMemories",
+            )
+            .with("state", old.record.status.name())
+            .rule("K7", "memory", "it does not hold again"));
+        }
+    }
     let done = match same_statement(db, &w, gated)? {
         // It says so already.
         Some(found) if found.record.memory_id == old.record.memory_id => {
@@ -206,6 +222,7 @@ pub fn amend(
         let authority = user_authority(registry, found.record.key.as_ref());
         let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
         let ruling = activate(db, c, &w, &mut found, authority, standing, None, &[], &mut findings)?;
+        derived::exempt(db, &found)?;
         let done = written(&ruling, found);
         let revision = owner::next_revision(db, w.stored.user_id)?;
         return Ok(Written { findings, revision, ..done });
@@ -215,13 +232,6 @@ pub fn amend(
     let conflicts_with = found.conflicts_with;
     let revision = owner::next_revision(db, w.stored.user_id)?;
     Ok(Written { outcome: Outcome::Updated, record: Some(found), findings, superseded: None, conflicts_with, revision })
-}
-
-/// Whether a record that is over was active before: only that is renewed.
-fn held(db: &Connection, found: &StoredRecord) -> Result<bool, Fault> {
-    let moves = query::history(db, found.record.memory_id)?;
-    let over = |status: Status| matches!(status, Status::Expired | Status::Archived);
-    Ok(moves.iter().rev().find(|entry| !over(entry.to)).is_some_and(|entry| entry.to == Status::Active))
 }
 
 /// Times that a patch may give this record (A75; at most one value of a slot at any instant).
@@ -251,7 +261,13 @@ fn apply(found: &mut StoredRecord, patch: &Patch, gated: &Gated, c: &Context<'_>
     let r = &mut found.record;
     let s = gated.statement();
     r.importance = patch.importance.unwrap_or(r.importance);
-    r.protected = patch.protected.unwrap_or(r.protected);
+    if let Some(protected) = patch.protected.filter(|protected| *protected != r.protected) {
+        r.protected = protected;
+        // Rule F8: its tier sets no end to a protected record.
+        if r.status == Status::Active && found.expire_asked.is_none() {
+            r.expire_time = insert::tier_end(c.settings, r.kind, protected, r.tier, c.now);
+        }
+    }
     r.topic.clone_from(&s.topic);
     r.tags.clone_from(&s.tags);
     r.metadata.clone_from(&s.metadata);

@@ -235,6 +235,7 @@ const WRITERS: &[(&str, Passes)] = &[
     ("RejectCandidate", Passes::NoWords),
     ("ForgetMemories", Passes::NoWords),
     ("RestoreMemories", Passes::NoWords),
+    ("UndoConsolidation", Passes::NoWords),
     ("DeleteEntity", Passes::NoWords),
     ("DeleteSkill", Passes::NoWords),
     ("ReportUsage", Passes::NoWords),
@@ -496,7 +497,7 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
             forget_memories(pb::ForgetMemoriesRequest), restore_memories(pb::RestoreMemoriesRequest),
             sync_facts(pb::SyncFactsRequest), report_usage(pb::ReportUsageRequest), put_entity(pb::PutEntityRequest),
             link_entities(pb::LinkEntitiesRequest), delete_entity(pb::DeleteEntityRequest), put_skill(pb::PutSkillRequest),
-            delete_skill(pb::DeleteSkillRequest));
+            delete_skill(pb::DeleteSkillRequest), undo_consolidation(pb::UndoConsolidationRequest));
         refused!(target: apply(internal::ApplyRequest), abort(internal::AbortRequest),
             archive_session(internal::ArchiveSessionRequest));
         let first = pb::ImportMemoriesRequest { user_id: "u1".into(), ..Default::default() };

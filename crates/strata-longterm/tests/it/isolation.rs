@@ -206,7 +206,7 @@ impl Attacker<'_> {
             "user_id" if !self.honest && self.random.below(8) == 0 => self.victim_user.to_owned(),
             "user_id" => self.caller.user.clone(),
             "agent_id" => self.caller.agent.clone(),
-            "memory_id" | "memory_ids" | "supersedes" | "superseded_by" | "conflicts_with" => {
+            "memory_id" | "memory_ids" | "summary_id" | "derived_from" | "supersedes" | "superseded_by" | "conflicts_with" => {
                 self.random.pick(&named.ids).clone()
             }
             "key" | "keys" => self.random.pick(&named.keys).clone(),
@@ -395,6 +395,9 @@ async fn rows_of_victims(world: &World) -> Vec<String> {
             "skills",
             "episodes",
             "archived_turns",
+            "summaries",
+            "exempt",
+            "asked",
         ] {
             let user = match table {
                 "records" | "recalls" | "idempotency" => "t.user_id",
@@ -428,6 +431,16 @@ async fn c034_c033_c036_a205_ten_thousand_calls_of_strangers_on_every_rpc_show_a
             owners.push((caller, holdings));
         }
     }
+    // So that there is something to take back: what a summary stands for is no matter here.
+    world
+        .database
+        .write(|db| {
+            let sql = "INSERT INTO summaries (memory_id, owner_id, state) SELECT memory_id, owner_id, 'CURRENT' FROM records \
+                 WHERE status = 'ACTIVE' AND key IS NULL";
+            Ok::<_, SqliteError>(db.execute(sql, [])?)
+        })
+        .await
+        .expect("marked");
     // Users are numbered from 1 in the order they came: every second one only suffers.
     // What a recall counts is written behind its answer.
     let recalls = i64::try_from(owners.len()).expect("few");

@@ -2,7 +2,9 @@
 
 mod acceptance;
 mod concurrency;
+mod consolidation;
 mod episodes;
+mod forgetting;
 mod gate;
 mod isolation;
 mod model;
@@ -15,6 +17,7 @@ mod schema;
 mod stale;
 mod sync;
 mod target;
+mod tidying;
 mod transfer;
 mod tuning;
 mod updates;

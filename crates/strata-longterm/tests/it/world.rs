@@ -14,6 +14,7 @@ use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemorySer
 use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::gate::{Attestation, QuoteState};
+use strata_core::policy::modes::Mode;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::record::Value;
@@ -37,6 +38,8 @@ pub struct World {
     pub database: Database,
     pub role: LongtermRole,
     pub directory: tempfile::TempDir,
+    pub settings: Arc<ArcSwap<PolicySettings>>,
+    pub mode: Arc<parking_lot::Mutex<Mode>>,
     turns: Arc<AtomicU32>,
 }
 
@@ -69,20 +72,26 @@ impl World {
         let clock = ManualClock::at(START);
         let location = Location::File(directory.path().join("longterm.db"));
         let database = Database::open(&location, MIGRATIONS, sqlite).expect("opens");
-        let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
+        let mut policy = PolicySettings::default();
+        // Runs when a test says so: its clock jumps.
+        policy.forgetting.schedule.enabled = false;
+        let settings = Arc::new(ArcSwap::from_pointee(policy));
+        let mode = Arc::new(parking_lot::Mutex::new(Mode::Normal));
+        let asked_mode = Arc::clone(&mode);
         let deps = LongtermDeps {
             ports: Ports { clock: clock.port(), ids: SeqIds::seeded(seed).port() },
-            settings,
+            settings: Arc::clone(&settings),
             database: database.clone(),
             index: IndexConfig::Exact,
             backups: Some(directory.path().join("backups")),
             embedder,
             reranker: None,
             registry: Arc::new(Registry::builtin()),
+            mode: Arc::new(move |_| *asked_mode.lock()),
             secret: b"a secret of the tests, not of anyone".to_vec(),
         };
         let role = LongtermRole::build(deps).await.expect("builds");
-        Self { clock, database, role, directory, turns: Arc::new(AtomicU32::new(0)) }
+        Self { clock, database, role, directory, settings, mode, turns: Arc::new(AtomicU32::new(0)) }
     }
 
     /// The user `user` of tenant t1, who may do everything.
@@ -313,7 +322,7 @@ impl Caller {
             agent_id: self.agent.clone(),
             filter: Some(filter),
             page_size: 1_000,
-            page_token: String::new(),
+            ..Default::default()
         };
         self.client().list_memories(request).await.expect("served").into_inner().memories
     }

@@ -526,6 +526,7 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         sync_facts(longterm::SyncFactsRequest) -> longterm::SyncFactsResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
+        undo_consolidation(longterm::UndoConsolidationRequest) -> longterm::UndoConsolidationResponse;
     }
 
     async fn list_episodes(&self, request: Request<longterm::ListEpisodesRequest>) -> Answer<longterm::ListEpisodesResponse> {
@@ -604,8 +605,9 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
 
     async fn list_memories(&self, request: Request<longterm::ListMemoriesRequest>) -> Answer<longterm::ListMemoriesResponse> {
         self.seen(&request, &self.longterm_down)?;
-        let constraint = i32::from(longterm::Kind::Constraint);
-        let memories = self.state.lock().memories.iter().filter(|m| m.kind == constraint).cloned().collect();
+        let (constraint, protected) = (i32::from(longterm::Kind::Constraint), request.get_ref().protected_only);
+        let asked = |m: &&longterm::Memory| if protected { m.protected } else { m.kind == constraint };
+        let memories = self.state.lock().memories.iter().filter(asked).cloned().collect();
         Ok(Response::new(longterm::ListMemoriesResponse { memories, ..Default::default() }))
     }
 }
@@ -708,5 +710,21 @@ impl admin::admin_service_server::AdminService for Fake {
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Answer<admin::ReindexResponse> {
         self.seen(&request, &self.longterm_down)?;
         Ok(Response::new(admin::ReindexResponse { records: 3, embedding_model: "m".into() }))
+    }
+
+    type RunMaintenanceStream = futures::stream::BoxStream<'static, Result<admin::RunMaintenanceResponse, Status>>;
+
+    async fn run_maintenance(&self, request: Request<admin::RunMaintenanceRequest>) -> Answer<Self::RunMaintenanceStream> {
+        self.seen(&request, &self.longterm_down)?;
+        let answers = vec![Ok(admin::RunMaintenanceResponse::default()); 2];
+        Ok(Response::new(Box::pin(futures::stream::iter(answers))))
+    }
+
+    type RescanStream = futures::stream::BoxStream<'static, Result<admin::RescanResponse, Status>>;
+
+    async fn rescan(&self, request: Request<admin::RescanRequest>) -> Answer<Self::RescanStream> {
+        self.seen(&request, &self.longterm_down)?;
+        let answers = vec![Ok(admin::RescanResponse::default())];
+        Ok(Response::new(Box::pin(futures::stream::iter(answers))))
     }
 }

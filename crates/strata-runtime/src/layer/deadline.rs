@@ -32,10 +32,12 @@ pub struct Deadline {
 }
 
 /// Methods that walk a whole store: their time grows with it.
-pub const LONG_METHODS: [&str; 5] = [
+pub const LONG_METHODS: [&str; 7] = [
     "/strata.admin.v1.AdminService/Reindex",
     "/strata.admin.v1.AdminService/Backup",
     "/strata.admin.v1.AdminService/VerifyConsistency",
+    "/strata.admin.v1.AdminService/RunMaintenance",
+    "/strata.admin.v1.AdminService/Rescan",
     "/strata.longterm.v1.LongTermMemoryService/ExportMemories",
     "/strata.longterm.v1.LongTermMemoryService/ImportMemories",
 ];

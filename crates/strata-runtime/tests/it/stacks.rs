@@ -402,6 +402,18 @@ impl AdminService for Front {
     async fn watch_decisions(&self, _: Request<WatchDecisionsRequest>) -> Result<Response<Self::WatchDecisionsStream>, Status> {
         Err(Status::unimplemented("not here"))
     }
+
+    type RunMaintenanceStream = futures::stream::BoxStream<'static, Result<RunMaintenanceResponse, Status>>;
+
+    async fn run_maintenance(&self, _: Request<RunMaintenanceRequest>) -> Result<Response<Self::RunMaintenanceStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    type RescanStream = futures::stream::BoxStream<'static, Result<RescanResponse, Status>>;
+
+    async fn rescan(&self, _: Request<RescanRequest>) -> Result<Response<Self::RescanStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
 }
 
 fn layer(keys: &SharedKeys) -> RpcChannel {

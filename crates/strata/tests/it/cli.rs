@@ -16,6 +16,7 @@ fn every_command_explains_itself() {
         &["replay", "--help"],
         &["ctl", "--help"],
         &["ctl", "recall", "--help"],
+        &["ctl", "maintenance", "run", "--help"],
         &["restore", "--help"],
         &["config", "--help"],
     ] {
@@ -57,6 +58,9 @@ fn a_bad_setting_is_named_with_its_source() {
         ("[qdrant]\nprefix = \"a-b/c\"", "qdrant.prefix"),
         ("[qdrant]\nreplicas = 0", "qdrant.replicas"),
         ("[policy.recall]\nfloor = -1.0", "policy.recall.floor"),
+        ("[policy.forgetting]\npurge_days = 0", "policy.forgetting.purge_days"),
+        ("[policy.forgetting.schedule]\nhour = 25", "policy.forgetting.schedule.hour"),
+        ("[policy.forgetting.rules]\ndecay = \"maybe\"", "policy.forgetting.rules.decay"),
         ("[policy.context]\nmemory = 50", "policy.context"),
         ("roles = [\"router\"]", "signing_keys"),
         ("roles = [\"router\"]\nsigning_keys = \"k:00\"", "peers.working"),

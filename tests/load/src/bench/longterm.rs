@@ -17,6 +17,7 @@ use std::{
     path::PathBuf,
     time::Duration,
 };
+use strata_api::admin::v1::{MaintenanceState, RunMaintenanceRequest};
 use strata_api::longterm::v1::{Outcome, RecallRequest};
 use strata_runtime::ports::Stopwatch;
 use tonic::Status;
@@ -178,6 +179,72 @@ pub async fn recall(site: &Site, records: u64) -> Result<Measured> {
         seeding.as_secs_f64()
     );
     Ok(Measured::alone(&calls, note))
+}
+
+/// Users whose records maintenance archives while another recalls, and records of each.
+const TIDIED: (u64, u64) = (20, 1_000);
+/// Records of them that may stay in force.
+const CAPACITY: usize = 500;
+
+/// `maintenance_live`.
+pub async fn maintenance(site: &Site) -> Result<Measured> {
+    const USER: &str = "recall";
+    let role = Longterm::with_capacity(&site.scratch, CAPACITY).await?;
+    let (users, records) = TIDIED;
+    for user in 0..users {
+        role.seed(&format!("tidied-{user}"), records).await?;
+    }
+    let mut longterm = role.seed(USER, records).await?;
+    let request = question(USER, QUESTION);
+    for _ in 0..100 {
+        longterm.recall(request.clone()).await?;
+    }
+    let (mut calm, mut during) = (Latencies::new(), Latencies::new());
+    let calm_block = async |calm: &mut Latencies| -> Result<()> {
+        let (watch, mut longterm) = (Stopwatch::start(), longterm.clone());
+        while watch.elapsed() < RECALLS {
+            let call = Stopwatch::start();
+            longterm.recall(request.clone()).await?;
+            calm.record(call.elapsed());
+        }
+        Ok(())
+    };
+    calm_block(&mut calm).await?;
+    let ended = Cell::new(false);
+    let work = async {
+        let (watch, mut steps) = (Stopwatch::start(), 0_u64);
+        for user in 0..users {
+            let asked = RunMaintenanceRequest { user_id: format!("tidied-{user}"), ..RunMaintenanceRequest::default() };
+            let mut answers = role.admin()?.run_maintenance(asked).await?.into_inner();
+            while let Some(answer) = answers.message().await? {
+                steps += answer.steps.iter().filter(|step| step.state() == MaintenanceState::Done).count() as u64;
+            }
+        }
+        ended.set(true);
+        Ok::<_, anyhow::Error>((steps, watch.elapsed()))
+    };
+    let recalls = async {
+        let mut longterm = longterm.clone();
+        while !ended.get() {
+            let call = Stopwatch::start();
+            longterm.recall(request.clone()).await?;
+            during.record(call.elapsed());
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    let ((steps, took), ()) = futures::try_join!(work, recalls)?;
+    calm_block(&mut calm).await?;
+    ensure!(steps >= users * (records - CAPACITY as u64), "maintenance did {steps} steps only");
+    role.stop().await;
+    let note = format!(
+        "Recall in the role, over the local channel, 1,000 records of one user, while maintenance archives {steps} records of {users} others in {:.1} s, \
+         with the rests of the default schedule, SQLite FULL; raw column: without maintenance, before and after",
+        took.as_secs_f64()
+    );
+    let mut measured = Measured::alone(&during, note);
+    measured.raw_p50_us = calm.p50();
+    measured.ratio = ratio(during.p99(), calm.p99());
+    Ok(measured)
 }
 
 /// Owners of the small and of the large store, and records of each.
