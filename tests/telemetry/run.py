@@ -72,7 +72,7 @@ def spans(text: str) -> list:
     """Spans of rotel's debug log: blocks of `Trace ID`, `Parent ID`, `ID`, `Name`."""
     found = []
     for block in re.split(r"(?m)^\s*Span #\d+", text)[1:]:
-        field = lambda name: (re.search(rf"(?m)^\s*{name}\s*:\s*(.*)$", block) or [None, ""])[1].strip()
+        field = lambda name: (re.search(rf"(?m)^[ \t]*{name}[ \t]*:[ \t]*(.*)$", block) or [None, ""])[1].strip()
         found.append({"trace": field("Trace ID"), "parent": field("Parent ID"), "id": field("ID"), "name": field("Name")})
     return found
 
@@ -108,13 +108,14 @@ def main() -> None:
         until("the server", lambda: "ready" in (folder / "strata.log").read_text())
         story = ROOT / "examples" / "story.en.jsonl"
         # Without a model some expectations about meaning are not met: what is looked at here is what was traced.
-        subprocess.run([args.binary, "replay", str(story), "--server", f"http://127.0.0.1:{grpc}", "--quiet"],
-                       env=env, stdout=subprocess.DEVNULL, check=False)
+        replay = [args.binary, "replay", str(story), "--server", f"http://127.0.0.1:{grpc}", "--quiet"]
+        played = subprocess.run(replay, env={"PATH": env["PATH"]}, capture_output=True, text=True, check=False)
+        print(played.stdout[-300:] + played.stderr[-300:])
 
         def complete():
             all_spans = spans(log.read_text(errors="replace"))
             for root in all_spans:
-                if root["name"].endswith("LongTermMemoryService/Remember") and not root["parent"]:
+                if root["name"].startswith("strata.longterm.v1.") and not root["parent"]:
                     trace = [span for span in all_spans if span["trace"] == root["trace"]]
                     by_id = {span["id"]: span for span in trace}
                     for store in (span for span in trace if span["name"] == "sqlite write"):

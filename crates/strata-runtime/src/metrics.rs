@@ -244,7 +244,7 @@ pub const fn up(yes: bool) -> f64 {
 pub fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         <!-- Made from crates/strata-runtime/src/metrics.rs: `STRATA_UPDATE_DOCS=1 cargo test -p strata-runtime metrics`. -->\n\n\
+         <!-- Made from crates/strata-runtime/src/metrics.rs: `UPDATE_DOCS=1 cargo test -p strata-runtime metrics`. -->\n\n\
          Exported by OTLP (`telemetry.otlp_endpoint`) and at `http://<telemetry.prometheus_listen>/metrics`. Labels hold no\n\
          tenant, user, id or content. In Prometheus the dots of label names are underscores. `strata.listener` is `public` (the\n\
          router's callers) or `internal` (a layer's).\n",
@@ -278,11 +278,11 @@ mod tests {
     #[test]
     fn the_page_of_metrics_is_the_inventory() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
-        if std::env::var_os("STRATA_UPDATE_DOCS").is_some() {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, page()).expect("written");
         }
         let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(there == page(), "docs/metrics.md is not the inventory: run with STRATA_UPDATE_DOCS=1");
+        assert!(there == page(), "docs/metrics.md is not the inventory: run with UPDATE_DOCS=1");
     }
 
     #[test]
