@@ -182,6 +182,14 @@ inventory! {
         promotions_open: Gauge "strata.promotions.open", "{promotion}", [],
             "Promotions of the journal that are neither committed nor undone, 256 at most.";
     }
+    "Observe and reviews": {
+        observe_due: Gauge "strata.observe.due", "{user}", [],
+            "Users whose observations wait to be worked off, as far as one look goes.";
+        observe_age: Gauge "strata.observe.age", "s", [],
+            "How long the longest waiting of them has been due; 0 when nobody waits.";
+        reviews: Counter "strata.reviews", "{review}", ["verdict"],
+            "Reviews of samples by people, by verdict: wrong ones over all are the pollution rate (rule Q2).";
+    }
     "Memory": {
         gate_verdicts: Counter "strata.gate.verdicts", "{statement}", ["outcome", "rule"],
             "Statements that long-term memory judged, by outcome; of a refused one the first rule that refused.";
