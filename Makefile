@@ -34,6 +34,12 @@ test-redis-ha: redis ## The session suite on a Redis Cluster of three and behind
 soak: redis ## Ten minutes of load with faults: nothing acknowledged is lost, memory stays flat.
 	STRATA_SOAK_SECONDS=$${STRATA_SOAK_SECONDS:-600} cargo test --locked -p strata --test it -- --nocapture --test-threads 1 soak::
 
+.PHONY: telemetry
+telemetry: python ## Replays a story against a real OpenTelemetry collector and a real Prometheus: one trace, and what was counted.
+	@command -v prometheus >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >/dev/null)
+	cargo build --locked -p strata
+	$(VENV)/bin/python tests/telemetry/run.py --binary "$$(cargo metadata --locked --format-version 1 --no-deps | $(VENV)/bin/python -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/debug/strata"
+
 .PHONY: fuzz
 fuzz: ## Fuzzes what strangers can send, 15 minutes each (FUZZ_SECONDS): wire, page tokens, signed headers, configuration, tokens.
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-900} cargo test --locked -p strata --bin strata -- --nocapture --test-threads 1 fuzz::

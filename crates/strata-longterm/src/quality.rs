@@ -14,6 +14,7 @@ use strata_core::policy::quality::{alarms, hit_rate, token_share};
 use strata_core::time::HOUR;
 use strata_core::{Fault, Timestamp};
 use strata_runtime::Claims;
+use strata_runtime::metrics::{Instruments, Label};
 use tonic::Request;
 use uuid::Uuid;
 
@@ -84,6 +85,7 @@ pub(crate) async fn review(
     let (settings, now) = (state.settings.load().quality.clone(), state.ports.clock.now());
     let (reviews, causes) =
         state.database.write(move |db| quality::review(db, &tenant, (sample_id, verdict), &reviewer, &settings, now)).await?;
+    Instruments::global().reviews.add(1, &[Label::new("verdict", verdict.name())]);
     if causes.mode() != strata_core::policy::modes::Mode::Normal {
         tracing::warn!(suggested = causes.mode().name(), reviews = reviews.total(), "reviews suggest another mode (rule D3)");
     }

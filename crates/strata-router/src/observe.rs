@@ -27,6 +27,7 @@ use strata_core::record::Kind;
 use strata_core::time::SECOND;
 use strata_core::{Fault, Owner, Reason, SessionId, Timestamp};
 use strata_runtime::context::CallContext;
+use strata_runtime::metrics::Instruments;
 use strata_text::extract::Asked;
 use strata_text::observe::{Intents, read};
 use tokio::sync::oneshot;
@@ -212,6 +213,10 @@ impl Core {
         let Some(queue) = self.ledger.queue() else { return Ok(0) };
         let now = self.ports.clock.now();
         let due = queue.due(now, USERS * 4).await?;
+        let instruments = Instruments::global();
+        instruments.observe_due.record(due.len() as f64, &[]);
+        let age = due.iter().map(|(_, since)| now.since(*since).max(0)).max().unwrap_or(0);
+        instruments.observe_age.record(age as f64 / SECOND as f64, &[]);
         let worked = futures::stream::iter(due.into_iter().map(|(user, seen)| self.work_off_user(queue, user, seen)))
             .buffer_unordered(USERS)
             .collect::<Vec<_>>()

@@ -182,6 +182,14 @@ inventory! {
         promotions_open: Gauge "strata.promotions.open", "{promotion}", [],
             "Promotions of the journal that are neither committed nor undone, 256 at most.";
     }
+    "Observe and reviews": {
+        observe_due: Gauge "strata.observe.due", "{user}", [],
+            "Users whose observations wait to be worked off, as far as one look goes.";
+        observe_age: Gauge "strata.observe.age", "s", [],
+            "How long the longest waiting of them has been due; 0 when nobody waits.";
+        reviews: Counter "strata.reviews", "{review}", ["verdict"],
+            "Reviews of samples by people, by verdict: wrong ones over all are the pollution rate (rule Q2).";
+    }
     "Memory": {
         gate_verdicts: Counter "strata.gate.verdicts", "{statement}", ["outcome", "rule"],
             "Statements that long-term memory judged, by outcome; of a refused one the first rule that refused.";
@@ -246,7 +254,7 @@ pub const fn up(yes: bool) -> f64 {
 pub fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         <!-- Made from crates/strata-runtime/src/metrics.rs: `STRATA_UPDATE_DOCS=1 cargo test -p strata-runtime metrics`. -->\n\n\
+         <!-- Made from crates/strata-runtime/src/metrics.rs: `UPDATE_DOCS=1 cargo test -p strata-runtime metrics`. -->\n\n\
          Exported by OTLP (`telemetry.otlp_endpoint`) and at `http://<telemetry.prometheus_listen>/metrics`. Labels hold no\n\
          tenant, user, id or content. In Prometheus the dots of label names are underscores. `strata.listener` is `public` (the\n\
          router's callers) or `internal` (a layer's).\n",
@@ -280,11 +288,11 @@ mod tests {
     #[test]
     fn the_page_of_metrics_is_the_inventory() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
-        if std::env::var_os("STRATA_UPDATE_DOCS").is_some() {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, page()).expect("written");
         }
         let there = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(there == page(), "docs/metrics.md is not the inventory: run with STRATA_UPDATE_DOCS=1");
+        assert!(there == page(), "docs/metrics.md is not the inventory: run with UPDATE_DOCS=1");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use crate::metrics::{Instruments, Label};
 use crate::ports::Stopwatch;
 use std::future::Future;
-use tracing::Instrument as _;
 use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 /// Runs `work` as one operation of `store` (`redis`, `sqlite`, `qdrant`). `operation` is a word of the program, such as `write`
 /// or `EVALSHA`; `namespace` is the database, where a process has several.
@@ -15,17 +15,8 @@ pub async fn operation<T, E>(
     operation: &str,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    let span = tracing::info_span!(
-        "store",
-        otel.name = %format_args!("{store} {operation}"),
-        otel.kind = "client",
-        otel.status_code = Empty,
-        db.system.name = store,
-        db.namespace = namespace,
-        db.operation.name = operation,
-        // Of the rules that decided inside the transaction.
-        strata.rules = Empty,
-    );
+    // What nobody called for, such as a look at the journal every second, is counted and not traced.
+    let span = if Span::current().is_none() { Span::none() } else { span_of(store, namespace, operation) };
     let watch = Stopwatch::start();
     let outcome = work.instrument(span.clone()).await;
     if outcome.is_err() {
@@ -38,4 +29,18 @@ pub async fn operation<T, E>(
     ];
     Instruments::global().store_seconds.record(watch.elapsed().as_secs_f64(), &labels);
     outcome
+}
+
+fn span_of(store: &'static str, namespace: &str, operation: &str) -> Span {
+    tracing::info_span!(
+        "store",
+        otel.name = %format_args!("{store} {operation}"),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        db.system.name = store,
+        db.namespace = namespace,
+        db.operation.name = operation,
+        // Of the rules that decided inside the transaction.
+        strata.rules = Empty,
+    )
 }

@@ -121,7 +121,7 @@ async fn mode(api: &Api, command: Option<&ModeCommand>) -> Result<ExitCode> {
     let mut out = std::io::stdout();
     for one in answer["modes"].as_array().into_iter().flatten() {
         let text = |name: &str| one[name].as_str().unwrap_or_default().trim_start_matches("MODE_").to_owned();
-        write!(out, "{:<9} {:<10}", text("layer"), text("mode"))?;
+        write!(out, "{:<9} {}", text("layer"), text("mode"))?;
         if text("configured") != "NORMAL" {
             write!(out, "  configuration: {}", text("configured"))?;
         }

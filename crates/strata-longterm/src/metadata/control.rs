@@ -1,6 +1,7 @@
 //! What operators set while the service runs (`strata_core::policy::control`).
 
 use super::Sql;
+use super::ledger::{self, AuditEntry};
 use rusqlite::Connection;
 use strata_core::Fault;
 use strata_core::policy::control::Entry;
@@ -27,9 +28,30 @@ pub fn put(db: &Connection, entries: &[Entry]) -> Result<(), Fault> {
         )
         .sql()?;
     for entry in entries {
-        statement.execute((&entry.name, entry.version, &entry.value)).sql()?;
+        if statement.execute((&entry.name, entry.version, &entry.value)).sql()? > 0 {
+            audited(db, entry)?;
+        }
     }
     Ok(())
+}
+
+/// Every change is in the audit, in the transaction that keeps it: also one that was made while the database was down, once it is
+/// told of it.
+fn audited(db: &Connection, entry: &Entry) -> Result<(), Fault> {
+    // Of a newer release: kept, and not understood.
+    let Some(change) = entry.change() else { return Ok(()) };
+    ledger::audit(
+        db,
+        &AuditEntry {
+            time: change.time,
+            tenant: change.tenant.as_str(),
+            user: change.user.as_deref().unwrap_or_default(),
+            action: &change.action,
+            memory_id: None,
+            actor: &change.actor,
+            rule: "D1",
+        },
+    )
 }
 
 /// Forgets entries by name.
@@ -48,6 +70,35 @@ pub fn remove(db: &Connection, names: &[String]) -> Result<(), Fault> {
 mod tests {
     use super::*;
     use crate::metadata::MIGRATIONS;
+    use strata_core::policy::authz::Layer;
+    use strata_core::policy::control::{ModeSetting, Settings, set_mode};
+    use strata_core::policy::modes::Mode;
+    use strata_core::{TenantId, Timestamp};
+
+    #[test]
+    fn a_change_that_is_kept_is_audited_once() {
+        let db = Connection::open_in_memory().expect("opens");
+        for migration in MIGRATIONS {
+            db.execute_batch(migration.sql).expect("migrates");
+        }
+        let set = ModeSetting {
+            tenant: TenantId::new("t1").expect("an id"),
+            layer: Layer::Longterm,
+            mode: Mode::WriteOff,
+            actor: "key:op".into(),
+            reason: "a test".into(),
+            time: Timestamp(1_800_000_000_000_000),
+            request_id: None,
+        };
+        let entry = set_mode(&Settings::default(), &set, None).expect("set").expect("new");
+        for _ in 0..2 {
+            put(&db, std::slice::from_ref(&entry)).expect("kept");
+        }
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?));
+        let audited = db.query_row("SELECT tenant, action, actor FROM audit", [], read).expect("one row");
+        assert_eq!(audited, ("t1".into(), "SET_MODE longterm WRITE_OFF".into(), "key:op".into()));
+        assert_eq!(ledger::verify_audit(&db).expect("whole"), 1);
+    }
 
     #[test]
     fn the_higher_version_holds() {
@@ -66,6 +117,7 @@ mod tests {
             put(&db, &[next]).expect("kept");
             assert_eq!(list(&db).expect("listed"), [holds]);
         }
+        assert_eq!(ledger::verify_audit(&db).expect("whole"), 0, "what is no setting is not audited");
         remove(&db, &["a".to_owned(), "b".to_owned()]).expect("forgotten");
         assert!(list(&db).expect("listed").is_empty());
     }

@@ -258,7 +258,7 @@ impl Cluster {
 
     /// `strata ctl call` against the router; the answer, or the failed output.
     pub fn call(&self, rpc: &str, request: &Value) -> Result<Value, String> {
-        let output = strata(&["ctl", "--server", &self.url(), "call", rpc, &request.to_string()]);
+        let output = strata(&["ctl", "--server", &self.url(), "--timeout", "60", "call", rpc, &request.to_string()]);
         if output.status.success() {
             return Ok(serde_json::from_slice(&output.stdout).expect("JSON"));
         }
