@@ -192,7 +192,7 @@ silent! {
         GetSummariesResponse, ListSessionsResponse, PutFactsResponse, GetFactsResponse, PutArtifactResponse, GetSessionResponse;
     longterm: ListCandidatesResponse, GetMemoryResponse, LookupMemoryResponse, ListMemoriesResponse, GetHistoryResponse,
         BatchGetMemoriesResponse, GetEntityResponse, ListEntitiesResponse, DeleteEntityResponse, GetSkillResponse, ListSkillsResponse,
-        DeleteSkillResponse, ListEpisodesResponse;
+        DeleteSkillResponse, UndoConsolidationResponse, ListEpisodesResponse;
     internal: ListControlResponse, PutControlResponse, RecordContextResponse, SealResponse, SettleResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
     admin: SampleForReviewResponse, SubmitReviewResponse, GetQualityResponse, GetStatusResponse, ReindexResponse, BackupResponse, VerifyConsistencyResponse;
 }
