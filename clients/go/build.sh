@@ -17,5 +17,7 @@ while read -r file; do
 done < <(cd "$root/proto" && find strata -name '*.proto' -not -path '*/internal/*' | sort)
 protoc -I"$root/proto" --go_out="$out/gopath/src" --go-grpc_out="$out/gopath/src" "${mapping[@]}" "${protos[@]}"
 cp story.go "$out/gopath/src/strata.example/story/"
-GO111MODULE=off GOPATH=$out/gopath:/usr/share/gocode go vet strata.example/story
-GO111MODULE=off GOPATH=$out/gopath:/usr/share/gocode go build -o "$out/story" strata.example/story
+# A cache of its own: nothing that clears the user's pulls it away from under a build.
+export GO111MODULE=off GOPATH=$out/gopath:/usr/share/gocode GOCACHE=$out/cache
+go vet strata.example/story
+go build -o "$out/story" strata.example/story
