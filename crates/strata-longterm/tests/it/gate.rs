@@ -240,6 +240,7 @@ const WRITERS: &[(&str, Passes)] = &[
     ("DeleteSkill", Passes::NoWords),
     ("ReportUsage", Passes::NoWords),
     ("Abort", Passes::NoWords),
+    ("RecordContext", Passes::NoWords),
 ];
 
 /// What is there before words are planted: a record to change, and entities to relate.
@@ -422,7 +423,8 @@ async fn a04_a108_c150_no_writing_rpc_goes_around_the_gate() {
     let mut n = 100;
     for method in METHODS.iter().filter(|method| method.layer == Layer::Longterm && method.writes()) {
         let listed = WRITERS.iter().find(|(name, _)| *name == method.name());
-        let administers = method.path.contains(".admin.") || method.name() == "GetOwners";
+        let administers =
+            [".admin.", ".ControlService/"].iter().any(|service| method.path.contains(service)) || method.name() == "GetOwners";
         let Some((_, passes)) = listed else {
             assert!(administers, "{} may write and has no row", method.path);
             continue;
@@ -499,7 +501,7 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
             link_entities(pb::LinkEntitiesRequest), delete_entity(pb::DeleteEntityRequest), put_skill(pb::PutSkillRequest),
             delete_skill(pb::DeleteSkillRequest), undo_consolidation(pb::UndoConsolidationRequest));
         refused!(target: apply(internal::ApplyRequest), abort(internal::AbortRequest),
-            archive_session(internal::ArchiveSessionRequest));
+            archive_session(internal::ArchiveSessionRequest), record_context(internal::RecordContextRequest));
         let first = pb::ImportMemoriesRequest { user_id: "u1".into(), ..Default::default() };
         let answer = public.import_memories(futures::stream::iter([first])).await;
         assert_eq!(error::fault(&answer.expect_err("refused")).reason, Reason::UnsignedCall);

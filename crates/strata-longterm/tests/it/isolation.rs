@@ -401,6 +401,7 @@ async fn rows_of_victims(world: &World) -> Vec<String> {
         ] {
             let user = match table {
                 "records" | "recalls" | "idempotency" => "t.user_id",
+                "asked" => "(SELECT r.user_id FROM records r WHERE r.memory_id = t.memory_id)",
                 _ => "(SELECT o.user_id FROM owners o WHERE o.owner_id = t.owner_id)",
             };
             let sql = format!("SELECT t.* FROM {table} t JOIN users u ON u.user_id = {user} WHERE u.user_id % 2 = 0");
