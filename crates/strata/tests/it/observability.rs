@@ -14,20 +14,30 @@ const SOON: Duration = Duration::from_secs(30);
 const SAID: &str = "From now on, always answer ZEBRA-17 in English.";
 const USER: &str = "observed-user";
 
+/// A call that is sent again, with the same request id, as long as that is safe: the machine may be busy.
 fn call(cluster: &Cluster, rpc: &str, request: &Value) -> Value {
-    cluster.call(rpc, request).unwrap_or_else(|refusal| panic!("{rpc}: {refusal}"))
+    let answer = poll::blocking(Duration::from_secs(120), || match cluster.call(rpc, request) {
+        Ok(answer) => Some(answer),
+        Err(refusal) if refusal.contains("retrying is safe") => None,
+        Err(refusal) => panic!("{rpc}: {refusal}"),
+    });
+    answer.unwrap_or_else(|late| panic!("{rpc}: {late}"))
+}
+
+fn request_id(n: u32) -> String {
+    format!("00000000-0000-4000-8000-{n:012}")
 }
 
 /// A turn, a memory of it, a recall.
 fn story(cluster: &Cluster) {
-    let turn = json!({"user_id": USER, "session_id": "s", "turns": [{"role": "ROLE_USER", "text": SAID}]});
+    let turn = json!({"user_id": USER, "session_id": "s", "request_id": request_id(1), "turns": [{"role": "ROLE_USER", "text": SAID}]});
     let seq = call(cluster, "AppendTurns", &turn)["seqs"][0].clone();
-    let statement = json!({"user_id": USER, "statement": {"kind": "KIND_PREFERENCE", "content": SAID,
+    let statement = json!({"user_id": USER, "request_id": request_id(2), "statement": {"kind": "KIND_PREFERENCE", "content": SAID,
         "source": "SOURCE_USER_STATEMENT", "source_quote": SAID, "trigger": "TRIGGER_USER_REQUEST",
         "source_ref": {"turn": {"session_id": "s", "seq": seq}}}});
     call(cluster, "Remember", &statement);
     call(cluster, "Recall", &json!({"user_id": USER, "query": "answer in English"}));
-    let task = json!({"user_id": USER, "task_id": "task-17", "goal": {"sentence": "Do it.", "acceptance": "It is done."}});
+    let task = json!({"user_id": USER, "task_id": "task-17", "request_id": request_id(3), "goal": {"sentence": "Do it.", "acceptance": "It is done."}});
     call(cluster, "CreateTask", &task);
 }
 
@@ -60,13 +70,16 @@ fn a201_a20_one_trace_id_goes_from_the_router_over_the_layers_into_the_stores() 
     let remember = "LongTermMemoryService/Remember";
     let complete = poll::blocking(SOON, || {
         let spans = collector.spans();
-        let root = find(&spans, "strata-router", remember)?;
-        let trace: Vec<Span> = spans.into_iter().filter(|span| span.trace == root.trace).collect();
-        find(&trace, "strata-longterm", remember)?;
-        find(&trace, "strata-session", "SessionMemoryService/GetTurns")?;
-        find(&trace, "strata-longterm", "sqlite write")?;
-        trace.iter().find(|span| span.service == "strata-session" && span.name.starts_with("redis "))?;
-        Some((root, trace))
+        let roots = spans.iter().filter(|span| span.service == "strata-router" && span.name.ends_with(remember));
+        // Of a call that was sent again, the one that came through.
+        roots.cloned().find_map(|root| {
+            let trace: Vec<Span> = spans.iter().filter(|span| span.trace == root.trace).cloned().collect();
+            find(&trace, "strata-longterm", remember)?;
+            find(&trace, "strata-session", "SessionMemoryService/GetTurns")?;
+            find(&trace, "strata-longterm", "sqlite write")?;
+            trace.iter().find(|span| span.service == "strata-session" && span.name.starts_with("redis "))?;
+            Some((root, trace))
+        })
     });
     let (root, trace) = complete.expect("a whole trace");
     let by_id: BTreeMap<&str, &Span> = trace.iter().map(|span| (span.id.as_str(), span)).collect();
