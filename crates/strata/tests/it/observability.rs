@@ -30,7 +30,8 @@ fn request_id(n: u32) -> String {
 
 /// A turn, a memory of it, a recall.
 fn story(cluster: &Cluster) {
-    let turn = json!({"user_id": USER, "session_id": "s", "request_id": request_id(1), "turns": [{"role": "ROLE_USER", "text": SAID}]});
+    let turn =
+        json!({"user_id": USER, "session_id": "s", "request_id": request_id(1), "turns": [{"role": "ROLE_USER", "text": SAID}]});
     let seq = call(cluster, "AppendTurns", &turn)["seqs"][0].clone();
     let statement = json!({"user_id": USER, "request_id": request_id(2), "statement": {"kind": "KIND_PREFERENCE", "content": SAID,
         "source": "SOURCE_USER_STATEMENT", "source_quote": SAID, "trigger": "TRIGGER_USER_REQUEST",
