@@ -223,7 +223,7 @@ async fn a_rescan_takes_what_todays_gate_refuses_out_of_recall_and_leaves_what_i
     let same = |s: &admin::MaintenanceStep| (s.memory_id.clone(), s.rule.clone(), s.action(), s.kept_by.clone());
     assert_eq!(planned.iter().map(same).collect::<Vec<_>>(), done.iter().map(same).collect::<Vec<_>>());
     assert!(done.iter().all(|s| s.rule == "G3" && !s.because.contains("QUARTZ")), "{done:?}");
-    assert_eq!(with_status(&user, pb::Status::Candidate).await, [bad.clone()]);
+    assert_eq!(with_status(&user, pb::Status::Candidate).await, std::slice::from_ref(&bad));
     for stays in [&good, &wished, &kept, &guess] {
         assert_eq!(user.get(stays).await.expect("there").status(), pb::Status::Active);
     }
