@@ -48,8 +48,8 @@ const TABLE: &[(&str, Promise)] = &[
     ("qdrant", [UP, UP, PART]),
 ];
 
-async fn calls(cluster: &Cluster) -> RouterServiceClient<RpcChannel> {
-    RouterServiceClient::new(channel::connect(&EndpointConfig::new(&cluster.url())).expect("a channel"))
+fn calls(cluster: &Cluster) -> RouterServiceClient<RpcChannel> {
+    RouterServiceClient::new(channel::connect(&EndpointConfig::new(cluster.url())).expect("a channel"))
 }
 
 async fn assemble(calls: &mut RouterServiceClient<RpcChannel>) -> (Result<pb::AssembleContextResponse, tonic::Status>, Duration) {
@@ -107,7 +107,7 @@ async fn a200_a197_c119_c127_a_context_is_answered_whatever_is_gone_hung_or_slow
         "source_quote": "My cost centre is A-100.", "source_ref": {"turn": {"session_id": "s", "seq": 1}},
         "trigger": "USER_REQUEST"}});
     cluster.call("Remember", &remember).expect("stored");
-    let mut client = calls(&cluster).await;
+    let mut client = calls(&cluster);
     let whole = [LayerState::Ok; 3];
     let mut report = String::new();
     for (target, promise) in TABLE {
@@ -117,7 +117,7 @@ async fn a200_a197_c119_c127_a_context_is_answered_whatever_is_gone_hung_or_slow
                 continue;
             }
             // Everything is in order before, so that what is seen is this fault's.
-            eventually(HEALED, async || assemble(&mut calls(&cluster).await).await.0.is_ok_and(|c| states(&c) == whole)).await;
+            eventually(HEALED, async || assemble(&mut calls(&cluster)).await.0.is_ok_and(|c| states(&c) == whole)).await;
             set(&mut cluster, target, Some(fault), None);
             for round in 0..2 {
                 let (answer, took) = assemble(&mut client).await;
@@ -144,9 +144,9 @@ async fn a200_a197_c119_c127_a_context_is_answered_whatever_is_gone_hung_or_slow
         }
     }
     let healed = eventually_some(HEALED, async || {
-        let (answer, _) = assemble(&mut calls(&cluster).await).await;
+        let (answer, _) = assemble(&mut calls(&cluster)).await;
         answer.ok().filter(|context| states(context) == whole)
     });
     assert!(healed.await.text.contains("Book the invoice."), "all is back");
-    println!("{report}");
+    eprintln!("{report}");
 }
