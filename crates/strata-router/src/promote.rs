@@ -400,10 +400,8 @@ impl Core {
                     let because = finding("P5", fault.reason.name(), "the source does not give the fact away");
                     // It may have given it away already, where a ledger lost its last writes: the target knows.
                     let answer = self.fence(entry).await?;
-                    return Ok(answer.map(|answer| match answer {
-                        Event::AbortWritten => Event::SourceRefused { because },
-                        applied => applied,
-                    }));
+                    let refused = Event::SourceRefused { because };
+                    return Ok(answer.map(|answer| if answer == Event::AbortWritten { refused } else { answer }));
                 }
                 Err(_) => return Ok(None),
             }

@@ -502,7 +502,7 @@ impl World {
     async fn judge(&self) -> Report {
         let (acknowledged, promised) = (self.acknowledged.lock().clone(), self.promised.lock().clone());
         self.layers.judge(&acknowledged);
-        let entries = self.ledger.entries(USER).await;
+        let entries = self.ledger.entries(USER);
         let (mut committed, mut otherwise) = (0, 0);
         for entry in &entries {
             let state = entry.state.as_str();

@@ -407,11 +407,8 @@ pub fn step(entry: &Promotion, event: Event, now: Timestamp) -> Result<(Promotio
             next.hold = Hold::Settled;
             next.findings.push(because);
         }
-        // Without a seal only where the journal lost its last writes: the target knows better, and the value is what was
-        // journalled.
-        (State::Prepared, Event::Applied(at))
-            if entry.seal.is_some() || entry.journalled.is_some() || !entry.origin.is_sealed() =>
-        {
+        // Without a seal only where the journal lost its last writes: the target knows better.
+        (State::Prepared, Event::Applied(at)) => {
             next.state = State::Applied;
             next.seal = next.seal.or_else(|| entry.journalled.clone());
             take(&mut next, at);
@@ -585,11 +582,11 @@ pub mod invariant {
         !matches!((entry.state, entry.hold), (State::Prepared, Hold::Sealed)) || entry.seal_epoch.is_some()
     }
 
-    /// What is applied has a value: the seal's, or the journalled one of an ended source.
+    /// What is to be applied without a seal has a value all the same: the journalled one of an ended source.
     #[must_use]
-    pub const fn applies_the_sealed_value(entry: &Promotion) -> bool {
-        let moved_out = matches!(entry.state, State::Applied);
-        !(moved_out && entry.origin.is_sealed()) || entry.seal.is_some()
+    pub const fn ended_sources_have_a_value(entry: &Promotion) -> bool {
+        let unsealed = matches!((entry.state, entry.hold), (State::Prepared, Hold::Settled));
+        !(unsealed && entry.origin.is_sealed()) || entry.seal.is_some()
     }
 
     /// A new beginning has a new name at the target whenever the target had an answer to the one before.
@@ -605,7 +602,7 @@ pub mod invariant {
     pub fn hold(before: &Promotion, after: &Promotion) -> bool {
         moves_by_the_table(before, after)
             && seals_are_journalled(after)
-            && applies_the_sealed_value(after)
+            && ended_sources_have_a_value(after)
             && answered_rounds_are_not_repeated(before, after)
     }
 }

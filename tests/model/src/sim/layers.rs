@@ -415,7 +415,7 @@ impl Serving {
         let Some(wire) = r.facts.first() else { return Err(Fault::field("facts", "must not be empty")) };
         let key = FactKey::new(wire.key.as_str())?;
         let write = FactWrite {
-            key: key.clone(),
+            key,
             content: Content::Value(wire.value.clone()),
             source: wire.source.clone(),
             trace_id: String::new(),

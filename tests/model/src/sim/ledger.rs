@@ -116,7 +116,7 @@ impl SimLedger {
     }
 
     /// The journal at the end.
-    pub(crate) async fn entries(&self, user: &str) -> Vec<Journalled> {
+    pub(crate) fn entries(&self, user: &str) -> Vec<Journalled> {
         let owner = Owner { tenant: TenantId::new("t1").expect("an id"), user: UserId::new(user).expect("an id"), agent: None };
         let store = Arc::clone(&*self.store.lock());
         let rows = wait(store.journal_list(&owner.user_key(), Timestamp::from_seconds(1_800_000_000))).expect("a list");
