@@ -34,6 +34,7 @@ use strata_core::ports::Clock;
 use strata_core::{TenantId, Timestamp};
 use strata_router::modes::{Mode, Modes, SharedModes};
 use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
+use strata_runtime::control::{Control, ModeBoard};
 use strata_runtime::layer::auth::Authenticator;
 use strata_runtime::ports::{Stopwatch, pause};
 use strata_runtime::signing::{KeyRing, SharedKeys, Signer};
@@ -252,9 +253,10 @@ impl World {
                 longterm: reach(layers::Layer::Longterm),
             },
             ledger: LedgerConfig::Store(Arc::new(self.ledger.for_router(Arc::clone(&alive)))),
-            modes: Arc::clone(&self.modes),
+            control: Control::new(Arc::new(ModeBoard::new(Arc::clone(&self.modes))), Vec::new(), ports.clock.clone()),
+            tokens: PageTokens::new(b"simulated"),
             about: About::default(),
-            page_tokens: PageTokens::new(b"simulated"),
+            extractor: None,
         };
         let role = RouterRole::build(deps).await.expect("a router");
         self.shared.log(&format!("router {at} starts"));
