@@ -6,6 +6,7 @@ VENV := .venv
 BUF := $(VENV)/bin/buf
 DIR ?= eval
 STRATA_BIN = $(or $(CARGO_TARGET_DIR),target)/debug/strata
+SEEDS ?= 64
 
 .PHONY: help
 help: ## Lists the targets.
@@ -43,6 +44,10 @@ telemetry: python ## Replays a story against a real OpenTelemetry collector and 
 .PHONY: fuzz
 fuzz: ## Fuzzes what strangers can send, 15 minutes each (FUZZ_SECONDS): wire, page tokens, signed headers, configuration, tokens.
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-900} cargo test --locked -p strata --bin strata -- --nocapture --test-threads 1 fuzz::
+
+.PHONY: sim
+sim: ## Simulates routers, layers and ledger with everything that can break, for SEEDS seeds (64): make sim SEEDS=10000.
+	cargo run --quiet --locked -p strata-model --bin strata-sim -- $(SEEDS)
 
 .PHONY: check
 check: python ## Format, clippy, docs, proto lint, supply chain.

@@ -252,6 +252,14 @@ pub const OBSERVE_USERS: usize = 10_000;
 pub const OBSERVE_SECONDS: i64 = 7 * 24 * 3600;
 /// Seconds that a router may work on one user's queue before another one may.
 pub const OBSERVE_LEASE_SECONDS: i64 = 120;
+/// Seconds a queued promotion stays in the journal after its last change: as long as its candidate (90 days, rule F2), and
+/// then as any other.
+pub const QUEUED_SECONDS: i64 = 97 * 24 * 3600;
+/// Promotions of one user in the journal: more than one every three minutes for as long as they are kept. Each confirmation
+/// looks through them.
+pub const JOURNAL_ENTRIES: usize = 4_096;
+/// Facts promoted with the end of their task: they are journalled one after the other while the caller waits.
+pub const TASK_PROMOTIONS: usize = 16;
 /// Claims and marks that wait for a ledger that is down (rule P4); the oldest are dropped, and found again at the next write.
 pub const LEDGER_BACKLOG: usize = 10_000;
 /// Seconds an idempotent answer is kept (api.md).

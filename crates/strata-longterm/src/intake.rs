@@ -135,7 +135,17 @@ impl Read {
         let gated = judge(settings, submission).map_err(gate::Refusal::fault).inspect_err(write::count_refused)?;
         let memory_id = MemoryId(state.ports.ids.next());
         let vector = self.vector.clone();
-        Ok((gated, Material { memory_id, terms: terms(&index), request_id: by.request_id, vector, related: Vec::new() }))
+        Ok((
+            gated,
+            Material {
+                memory_id,
+                terms: terms(&index),
+                request_id: by.request_id,
+                session_id: None,
+                vector,
+                related: Vec::new(),
+            },
+        ))
     }
 }
 

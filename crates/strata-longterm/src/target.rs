@@ -20,7 +20,8 @@ use strata_api::internal::v1::target_service_server::TargetService;
 use strata_core::id::{Level, check_id};
 use strata_core::limits;
 use strata_core::policy::gate::Door;
-use strata_core::{Fault, Reason};
+use strata_core::policy::promotion::{AtTargetNow, at_target};
+use strata_core::{Fault, Reason, Timestamp};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
@@ -45,24 +46,26 @@ impl Target {
         let deadline = common::time("deadline", deadline)?;
         let (promotion_id, now) = (r.promotion_id.clone(), call.now);
         let id = promotion_id.clone();
-        let earlier = state.read(&call.scope, move |db, visible| settled(db, visible.user_id, &id)).await?.flatten();
-        if let Some(answer) = earlier {
-            return Ok(answer);
+        let earlier = state.read(&call.scope, move |db, visible| earlier(db, visible.user_id, &id, deadline, now)).await?;
+        match earlier {
+            Some(Some(answer)) => return Ok(answer),
+            Some(None) => {}
+            // Nothing is known of the user.
+            None if at_target(None, deadline, now) == AtTargetNow::Apply => {}
+            None => return Err(aborted("the promotion's deadline has passed").with("promotion_id", r.promotion_id.clone())),
         }
-        let late = move || {
-            if now > deadline {
-                return Err(aborted("the promotion's deadline has passed").with("promotion_id", promotion_id.clone()));
-            }
-            Ok(promotion_id.clone())
-        };
-        late()?;
-        let mut submitted = submit(state, &call, Door::Apply, r.statement.as_ref(), None)?;
+        // The same promotion brings its evidence once, however often it begins anew.
+        let request = r.promotion_id.split('.').next().and_then(|id| uuid::Uuid::parse_str(id).ok());
+        let mut submitted = submit(state, &call, Door::Apply, r.statement.as_ref(), request)?;
+        if !r.session_id.is_empty() {
+            check_id("session_id", &r.session_id)?;
+            submitted.first.1.session_id = Some(r.session_id.clone());
+        }
         state.relate(&call.scope, now, &mut submitted.first).await?;
         state
             .once(&call, None, move |db, context| {
-                let promotion_id = late()?;
                 let stored = owner::ensure(db, context.scope)?;
-                if let Some(answer) = settled(db, stored.user_id, &promotion_id)? {
+                if let Some(answer) = self::earlier(db, stored.user_id, &promotion_id, deadline, now)? {
                     return Ok((answer, false));
                 }
                 let written = write::store_all(db, context, &submitted.first, &submitted.others)?;
@@ -161,12 +164,29 @@ fn decode(bytes: &[u8]) -> Result<pb::ApplyResponse, Fault> {
     pb::ApplyResponse::decode(bytes).map_err(|_| Fault::new(Reason::Internal, "a stored answer is damaged"))
 }
 
-/// The answer of a promotion that was applied before: the same id has one effect (rule P7).
-fn settled(db: &Connection, user_id: i64, promotion_id: &str) -> Result<Option<pb::ApplyResponse>, Fault> {
-    match ledger::promotion(db, user_id, promotion_id)? {
-        None => Ok(None),
-        Some(Promotion::Applied(bytes)) => decode(&bytes).map(Some),
-        Some(Promotion::Aborted) => Err(aborted("the promotion was aborted").with("promotion_id", promotion_id)),
+/// The answer of a promotion that was applied before: the same id has one effect (rule P7). None: it may be applied.
+///
+/// # Errors
+/// `PROMOTION_ABORTED` after its deadline, and where the row says so.
+fn earlier(
+    db: &Connection,
+    user_id: i64,
+    promotion_id: &str,
+    deadline: Timestamp,
+    now: Timestamp,
+) -> Result<Option<pb::ApplyResponse>, Fault> {
+    let noted = ledger::promotion(db, user_id, promotion_id)?;
+    let applied = noted.as_ref().map(|noted| matches!(noted, Promotion::Applied(_)));
+    match (at_target(applied, deadline, now), noted) {
+        (AtTargetNow::Repeat, Some(Promotion::Applied(bytes))) => decode(&bytes).map(Some),
+        (AtTargetNow::Apply, _) => Ok(None),
+        (AtTargetNow::Repeat | AtTargetNow::Refuse, noted) => {
+            let why = match noted {
+                Some(_) => "the promotion was aborted",
+                None => "the promotion's deadline has passed",
+            };
+            Err(aborted(why).with("promotion_id", promotion_id))
+        }
     }
 }
 

@@ -49,7 +49,7 @@ owned! {
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
         PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
         ListEpisodesRequest, UndoConsolidationRequest;
-    router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest, ExplainRequest, ObserveRequest;
+    router: PromoteRequest, ListPromotionsRequest, WatchPromotionsRequest, AssembleContextRequest, GetOwnershipRequest, ExplainRequest, ObserveRequest;
 }
 
 /// A request about a user that names no agent.

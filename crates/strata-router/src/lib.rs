@@ -8,6 +8,7 @@
 //!   owners    who owns a key, over the ledger
 //!   attest    whether a quote stands in the turn it names
 //!   promote   the saga and its recovery
+//!   promotions what callers see of it: lists, a stream, ends of tasks, confirmations
 //!   assemble  the context
 //!   control   modes and API keys that operators set
 //!   observe   what an agent sees, and what goes where
@@ -27,6 +28,7 @@ mod observe;
 mod overlays;
 mod owners;
 mod promote;
+mod promotions;
 mod proxy;
 mod results;
 mod service;
@@ -44,6 +46,7 @@ use strata_api::session::v1::session_memory_service_server::SessionMemoryService
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::Fault;
 use strata_core::limits::MESSAGE_BYTES;
+use strata_core::policy::promotion::Origin;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::control::Control;
@@ -71,6 +74,41 @@ pub struct LayerChannels {
     pub session: RpcChannel,
     /// Long-term memory.
     pub longterm: RpcChannel,
+}
+
+/// An entry of the journal, as whoever looks into the store may read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journalled {
+    /// Its id.
+    pub promotion_id: String,
+    /// Its name at the target, for what it is about now (`Promotion::apply_id`).
+    pub apply_id: String,
+    /// Stable name of its state.
+    pub state: String,
+    /// Whether a router has still something to do.
+    pub open: bool,
+    /// Task and key of the fact; none of a quote.
+    pub source: Option<(String, String)>,
+}
+
+impl Journalled {
+    /// Reads a row of the store.
+    ///
+    /// # Errors
+    /// `INTERNAL` for a row that no router wrote.
+    pub fn read(row: &ledger::JournalRow) -> Result<Self, Fault> {
+        let promotion = promote::decode(row)?.promotion;
+        Ok(Self {
+            apply_id: promotion.apply_id(),
+            state: promotion.state.name().to_owned(),
+            open: promotion.is_open(),
+            source: match &promotion.origin {
+                Origin::TaskFact { task_id, key } => Some((task_id.clone(), key.clone())),
+                Origin::TurnQuote { .. } => None,
+            },
+            promotion_id: promotion.promotion_id,
+        })
+    }
 }
 
 /// Where the ledger and the promotion journal live.

@@ -139,7 +139,9 @@ impl Core {
                 Late::Mark { key, mark } => self.owners.mark(owner, key, mark).await,
                 Late::Overlay { overlay, looked } => {
                     let again = |known: bool| if known || *looked { Vec::new() } else { vec![overlay.clone()] };
-                    self.tell_scope(principal, owner, overlay).await.map(again)
+                    // A layer that never answers must not hold up everything else that waits.
+                    let told = tokio::time::timeout(SIDE_LOOK, self.tell_scope(principal, owner, overlay)).await;
+                    told.unwrap_or_else(|_| Err(Fault::unavailable("the layer"))).map(again)
                 }
             };
             match done {

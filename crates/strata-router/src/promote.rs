@@ -5,7 +5,7 @@ use crate::attest::attest;
 use crate::decisions;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, signed};
-use crate::ledger::{JournalRow, OpenEntry};
+use crate::ledger::{JournalRow, OpenEntry, Written};
 use crate::modes::{self, Passage};
 use crate::owners::is_down;
 use crate::proxy::{mark_of, seen_epoch};
@@ -20,18 +20,20 @@ use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
 use strata_core::id::Level;
-use strata_core::limits::JOURNAL_SECONDS;
+use strata_core::limits::{JOURNAL_ENTRIES, JOURNAL_SECONDS, QUEUED_SECONDS};
 use strata_core::policy::authz::{self, Layer, Principal};
 use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Chain, Mark, next_epoch};
-use strata_core::policy::promotion::{Action, AtTarget, Event, JournalFinding, Origin, Promotion, Seal, State, admit, due, step};
+use strata_core::policy::promotion::{
+    Action, AtTarget, Event, Hold, JournalFinding, Origin, Promotion, Seal, State, admit, due, step,
+};
 use strata_core::time::SECOND;
 use strata_core::{FactKey, Fault, Owner, Reason, TaskId, Timestamp};
 use strata_runtime::context::CallContext;
 use strata_runtime::metrics::{Instruments, Label};
 
 /// Longest wait for one call of the saga.
-const STEP: Duration = Duration::from_millis(1_500);
+pub(crate) const STEP: Duration = Duration::from_millis(1_500);
 /// Pauses between attempts while a caller waits; the recovery goes on afterwards.
 const PAUSES_MS: [u64; 4] = [50, 100, 200, 400];
 /// Time that must be left of a caller's deadline for one more attempt.
@@ -40,6 +42,8 @@ const ANSWER: Duration = Duration::from_millis(250);
 const UNTOUCHED: i64 = 2 * SECOND;
 /// A deferred entry is offered again after this long.
 const OFFER_AGAIN: i64 = 5 * SECOND;
+/// A queued entry's candidate is looked at after this long, for confirmations and ends that nobody told of.
+const LOOK_AGAIN: i64 = 15 * 60 * SECOND;
 /// Times a seal is asked for again above the board's epoch.
 const STALE_ATTEMPTS: u32 = 3;
 
@@ -47,7 +51,7 @@ const STALE_ATTEMPTS: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) promotion: Promotion,
-    principal: Principal,
+    pub(crate) principal: Principal,
     pub(crate) owner: Owner,
     /// The statement of the request, encoded.
     statement: String,
@@ -114,8 +118,22 @@ impl Core {
     /// `INVALID_FIELD`, `PROMOTION_REFUSED`, `NOT_FOUND`, `FACT_SEALED`, `REQUEST_ID_REUSED`; `STORE_UNAVAILABLE` when the
     /// journal cannot take it.
     pub(crate) async fn promote(self: &Arc<Self>, call: &Call, request: pb::PromoteRequest) -> Result<Promotion, Fault> {
+        let statement = request.statement.clone().unwrap_or_default();
+        let (entry, new) = self.journal(call, request).await?;
+        Ok(if new { self.drive_detached(entry).await? } else { self.go_on(entry, &statement).await? }.promotion)
+    }
+
+    /// Checks a promotion and journals it, or finds it there; says whether it is new. Nothing else is done yet.
+    ///
+    /// # Errors
+    /// As [`Core::promote`].
+    pub(crate) async fn journal(&self, call: &Call, mut request: pb::PromoteRequest) -> Result<(Entry, bool), Fault> {
         let checked = convert::promote(&request)?;
         let statement = request.statement.clone().unwrap_or_default();
+        // Consent is no part of what is asked: with it the same request goes on (rule G4).
+        if let Some(asked) = request.statement.as_mut() {
+            asked.consent.clear();
+        }
         let target = level_of(Layer::Longterm, &call.owner);
         admit(checked.origin.level(), target, checked.kind)?;
         let key = match &checked.origin {
@@ -124,36 +142,53 @@ impl Core {
         };
         self.check_layer_of(key)?;
         let digest = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
-        if let Some(known) = self.journalled(&call.owner, &checked.promotion_id).await? {
-            if known.promotion.digest != digest {
-                return Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request"));
+        let the_same = |known: Entry| {
+            if known.promotion.digest == digest {
+                return Ok((known, false));
             }
-            return Ok(if known.promotion.is_open() { self.drive_detached(known).await?.promotion } else { known.promotion });
+            Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request"))
+        };
+        if let Some(known) = self.journalled(&call.owner, &checked.promotion_id).await? {
+            return the_same(known);
         }
-        self.check_source(call, &checked.origin).await?;
+        let journalled = self.check_source(call, &checked.origin).await?;
         let promotion = Promotion::new(checked.promotion_id, checked.origin, target, digest.clone(), self.ports.clock.now());
         let entry = Entry {
-            promotion,
+            promotion: Promotion { journalled, ..promotion },
             principal: call.principal.clone(),
             owner: call.owner.clone(),
-            statement: STANDARD_NO_PAD.encode(statement.encode_to_vec()),
+            statement: encoded(&statement),
             trace_id: decisions::trace_id(),
         };
-        if !self.write_entry(&entry, None).await? {
-            // Two copies of one request raced: the other one drives it.
-            let other = self.journalled(&call.owner, &entry.promotion.promotion_id).await?;
-            return match other {
-                Some(other) if other.promotion.digest == digest => Ok(other.promotion),
-                Some(_) | None => Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request")),
-            };
+        if self.write_entry(&entry, None).await? {
+            return Ok((entry, true));
         }
-        Ok(self.drive_detached(entry).await?.promotion)
+        // Two copies of one request raced: the other one drives it.
+        let other = self.journalled(&call.owner, &entry.promotion.promotion_id).await?;
+        the_same(other.ok_or_else(|| Fault::not_found("promotion", entry.promotion.promotion_id.clone()))?)
+    }
+
+    /// A known promotion, asked for again: driven on when it is open, begun anew when its candidate was confirmed or the
+    /// user's consent came along (rule P6).
+    async fn go_on(self: &Arc<Self>, known: Entry, statement: &longterm::Statement) -> Result<Entry, Fault> {
+        let mut entry = if known.promotion.is_open() { self.drive_detached(known).await? } else { known };
+        if entry.promotion.state == State::NeedsConsent && !statement.consent.is_empty() && !entry.promotion.is_open() {
+            entry.statement = encoded(statement);
+            return self.readmit(entry).await;
+        }
+        self.refreshed(entry).await
+    }
+
+    /// Begins anew (rule P6), and drives it.
+    pub(crate) async fn readmit(self: &Arc<Self>, entry: Entry) -> Result<Entry, Fault> {
+        let begun = self.advance(&entry, Event::Readmitted).await?;
+        self.drive_detached(begun).await
     }
 
     /// The source is there: what is not is said before anything is journalled. A source that does not answer is found out
-    /// later.
-    async fn check_source(&self, call: &Call, origin: &Origin) -> Result<(), Fault> {
-        let Origin::TaskFact { task_id, key } = origin else { return Ok(()) };
+    /// later. Answers what it holds: that stands for the seal should it end (rule P5).
+    async fn check_source(&self, call: &Call, origin: &Origin) -> Result<Option<Seal>, Fault> {
+        let Origin::TaskFact { task_id, key } = origin else { return Ok(None) };
         let request = strata_api::working::v1::GetTaskRequest {
             user_id: call.owner.user.as_str().to_owned(),
             agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
@@ -163,35 +198,30 @@ impl Core {
         let asked = client.get_task(signed(request, reading(&call.principal, &call.owner)));
         match tokio::time::timeout(STEP, asked).await.map(answer) {
             Ok(Ok(found)) => {
-                let fact = found.task.iter().flat_map(|task| &task.facts).find(|fact| fact.key == *key);
-                match fact {
+                let task = found.task.unwrap_or_default();
+                match task.facts.into_iter().find(|fact| fact.key == *key) {
                     None => Err(Fault::not_found("fact", key.clone())),
                     Some(fact) if fact.reference.is_some() => Err(Fault::new(
                         Reason::PromotionRefused,
                         "a reference to a long-term record is no fact of the task: it stands there already",
                     )
                     .rule("W11", key.clone(), "a reference is no claim")),
-                    Some(_) => Ok(()),
+                    Some(fact) => Ok(Some(Seal {
+                        value: fact.value,
+                        source: fact.source,
+                        epoch: fact.epoch,
+                        session_id: task.session_id,
+                        verified_at: common::optional_time("verified_at", fact.verified_at.as_ref()).unwrap_or_default(),
+                    })),
                 }
             }
-            Ok(Err(fault)) if is_down(&fault) || fault.reason == Reason::Overloaded => Ok(()),
+            Ok(Err(fault)) if is_down(&fault) || fault.reason == Reason::Overloaded => Ok(None),
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Ok(()),
+            Err(_) => Ok(None),
         }
     }
 
-    /// The promotion of that id.
-    ///
-    /// # Errors
-    /// `NOT_FOUND`; `STORE_UNAVAILABLE`.
-    pub(crate) async fn promotion(&self, owner: &Owner, promotion_id: &str) -> Result<Promotion, Fault> {
-        let promotion_id =
-            uuid::Uuid::parse_str(promotion_id).map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?.to_string();
-        let entry = self.journalled(owner, &promotion_id).await?;
-        entry.map(|entry| entry.promotion).ok_or_else(|| Fault::not_found("promotion", promotion_id))
-    }
-
-    async fn journalled(&self, owner: &Owner, promotion_id: &str) -> Result<Option<Entry>, Fault> {
+    pub(crate) async fn journalled(&self, owner: &Owner, promotion_id: &str) -> Result<Option<Entry>, Fault> {
         let row = self.ledger.journal_read(&owner.user_key(), promotion_id, self.ports.clock.now()).await?;
         row.map(|row| decode(&row)).transpose()
     }
@@ -200,19 +230,22 @@ impl Core {
         let now = self.ports.clock.now();
         let text = serde_json::to_string(entry).map_err(|_| Fault::new(Reason::Internal, "a journal entry cannot be written"))?;
         let row = JournalRow { revision: entry.promotion.revision, entry: text };
-        let keep_until = now.plus(JOURNAL_SECONDS * SECOND);
         let promotion = &entry.promotion;
-        let user = entry.owner.user_key();
-        let id = &promotion.promotion_id;
-        let written = self.ledger.journal_write(&user, id, expected, &row, promotion.is_open(), now, keep_until).await?;
-        if written {
-            Instruments::global().promotions.add(1, &[Label::new("state", promotion.state.name())]);
+        let kept = if promotion.state == State::Queued { QUEUED_SECONDS } else { JOURNAL_SECONDS };
+        let (user, id) = (entry.owner.user_key(), &promotion.promotion_id);
+        let look = look_at(promotion, now);
+        match self.ledger.journal_write(&user, id, expected, &row, look, now, now.plus(kept * SECOND)).await? {
+            Written::Done => {
+                Instruments::global().promotions.add(1, &[Label::new("state", promotion.state.name())]);
+                Ok(true)
+            }
+            Written::Lost => Ok(false),
+            Written::Full => Err(Fault::limit("promotions", JOURNAL_ENTRIES, "promotions of one user in the journal")),
         }
-        Ok(written)
     }
 
     /// Journals what happened. When another router was faster, its entry is answered: the step was not taken.
-    async fn advance(&self, entry: &Entry, event: Event) -> Result<Entry, Fault> {
+    pub(crate) async fn advance(&self, entry: &Entry, event: Event) -> Result<Entry, Fault> {
         let (promotion, _) = step(&entry.promotion, event, self.ports.clock.now())?;
         let next = Entry { promotion, ..entry.clone() };
         if self.write_entry(&next, Some(entry.promotion.revision)).await? {
@@ -223,7 +256,7 @@ impl Core {
     }
 
     /// Drives an entry for a caller who waits, in a task of its own: a caller who goes away does not stop it half-way.
-    async fn drive_detached(self: &Arc<Self>, entry: Entry) -> Result<Entry, Fault> {
+    pub(crate) async fn drive_detached(self: &Arc<Self>, entry: Entry) -> Result<Entry, Fault> {
         let core = Arc::clone(self);
         strata_runtime::task::detached_write(decisions::carried(async move {
             let mut entry = core.drive(entry).await?;
@@ -352,13 +385,23 @@ impl Core {
                 }
                 Ok(Err(fault)) if fault.reason == Reason::StaleEpoch => floor = seen_epoch(&fault).unwrap_or(epoch).max(epoch),
                 Ok(Err(fault)) if fault.reason == Reason::FactSealed => return Err(fault),
+                // Gone, whether it ended or was lost: its ledger claim ends with it.
+                Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::TaskEnded) => {
+                    let (chain, key) = self.source_of(entry)?;
+                    drop(self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await);
+                    let because = finding("P5", fault.reason.name(), "the source has ended and nothing of it was journalled");
+                    return Ok(Some(Event::SourceEnded { because }));
+                }
                 Ok(Err(fault)) if fault.reason.retry_safe() => return Ok(None),
                 Ok(Err(fault)) => {
                     let (chain, key) = self.source_of(entry)?;
                     // Best effort: the seal in the ledger falls by itself.
                     drop(self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await);
                     let because = finding("P5", fault.reason.name(), "the source does not give the fact away");
-                    return Ok(Some(Event::SourceRefused { because }));
+                    // It may have given it away already, where a ledger lost its last writes: the target knows.
+                    let answer = self.fence(entry).await?;
+                    let refused = Event::SourceRefused { because };
+                    return Ok(answer.map(|answer| if answer == Event::AbortWritten { refused } else { answer }));
                 }
                 Err(_) => return Ok(None),
             }
@@ -400,8 +443,9 @@ impl Core {
     }
 
     async fn apply(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let sealed = entry.promotion.hold == Hold::Sealed;
         if let Some(because) = self.switched_off(entry) {
-            return Ok(Some(Event::TargetOff { because }));
+            return self.defer(entry, because).await;
         }
         let statement = self.sealed_statement(entry)?;
         // Promote is no explicit order (rule G11).
@@ -409,32 +453,50 @@ impl Core {
         let request = internal::ApplyRequest {
             user_id: entry.user_id(),
             agent_id: entry.agent_id(),
-            promotion_id: entry.promotion.promotion_id.clone(),
+            promotion_id: entry.promotion.apply_id(),
             statement: Some(statement),
             deadline: Some(common::wire_time(entry.promotion.deadline)),
+            session_id: entry.promotion.seal.as_ref().map(|seal| seal.session_id.clone()).unwrap_or_default(),
         };
         let epoch = entry.promotion.seal_epoch.unwrap_or_else(|| self.fresh_epoch());
         let identity =
             reading(&entry.principal, &entry.owner).writing(entry.promotion.target, epoch).attesting(attestation.encode_to_vec());
         let mut client = self.layers.target.clone();
-        let sealed = entry.promotion.origin.is_sealed();
         match tokio::time::timeout(STEP, client.apply(signed(request, identity))).await.map(answer) {
             Ok(Ok(applied)) => event_of(&entry.owner, applied.result.unwrap_or_default()).map(Some),
             Ok(Err(fault)) if fault.reason == Reason::PromotionAborted => Ok(Some(Event::AbortWritten)),
             Ok(Err(fault)) if fault.reason.retry_safe() && !fault.reason.may_have_written() => {
-                Ok(Some(Event::TargetOff { because: finding("P6", "DEFERRED", fault.message) }))
+                self.defer(entry, finding("P6", "DEFERRED", fault.message)).await
             }
             // Something may have been written. A quote holds no source up: it is offered again under its id.
             Ok(Err(fault)) if is_down(&fault) && !sealed => Ok(Some(Event::TargetOff { because: target_down() })),
             Ok(Err(fault)) if fault.reason.may_have_written() => Ok(None),
-            Ok(Err(fault)) => Ok(Some(Event::Refused { findings: findings_of(&fault) })),
+            Ok(Err(fault)) => self.fenced(entry, Event::Refused { findings: findings_of(&fault) }).await,
             Err(_) if !sealed => Ok(Some(Event::TargetOff { because: target_down() })),
             Err(_) => Ok(None),
         }
     }
 
-    async fn abort(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
-        let request = internal::AbortRequest { user_id: entry.user_id(), promotion_id: entry.promotion.promotion_id.clone() };
+    /// Kept for later (rule P6).
+    async fn defer(&self, entry: &Entry, because: JournalFinding) -> Result<Option<Event>, Fault> {
+        match entry.promotion.hold {
+            Hold::Sealed => self.fenced(entry, Event::FencedOff { because }).await,
+            Hold::None | Hold::Settled => Ok(Some(Event::TargetOff { because })),
+        }
+    }
+
+    /// What unseals the source without an answer that the target has noted. Another attempt may have been carried out, or may
+    /// still be: ABORTED is written first (rule P5), unless it turns out that there was one.
+    async fn fenced(&self, entry: &Entry, event: Event) -> Result<Option<Event>, Fault> {
+        if entry.promotion.hold != Hold::Sealed {
+            return Ok(Some(event));
+        }
+        Ok(self.fence(entry).await?.map(|answer| if answer == Event::AbortWritten { event } else { answer }))
+    }
+
+    /// Writes ABORTED at the target, or learns what was applied there; `None` when it does not answer.
+    async fn fence(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let request = internal::AbortRequest { user_id: entry.user_id(), promotion_id: entry.promotion.apply_id() };
         let identity = reading(&entry.principal, &entry.owner).writing(entry.promotion.target, self.fresh_epoch());
         let mut client = self.layers.target.clone();
         match tokio::time::timeout(STEP, client.abort(signed(request, identity))).await.map(answer) {
@@ -442,11 +504,14 @@ impl Core {
                 Some(result) => event_of(&entry.owner, result).map(Some),
                 None => Ok(Some(Event::AbortWritten)),
             },
-            Ok(Err(_)) | Err(_) => {
-                let silent = entry.promotion.state == State::Prepared && self.ports.clock.now() >= entry.promotion.doubt_at();
-                Ok(silent.then_some(Event::TargetSilent))
-            }
+            Ok(Err(_)) | Err(_) => Ok(None),
         }
+    }
+
+    async fn abort(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
+        let event = self.fence(entry).await?;
+        let silent = entry.promotion.state == State::Prepared && self.ports.clock.now() >= entry.promotion.doubt_at();
+        Ok(event.or_else(|| silent.then_some(Event::TargetSilent)))
     }
 
     async fn commit(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
@@ -529,9 +594,9 @@ impl Core {
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE` when the journal does not answer.
-    pub(crate) async fn recover(&self) -> Result<(), Fault> {
+    pub(crate) async fn recover(self: &Arc<Self>) -> Result<(), Fault> {
         let now = self.ports.clock.now();
-        let open = self.ledger.journal_open(now.plus(-UNTOUCHED), now).await?;
+        let open = self.ledger.journal_open(now).await?;
         Instruments::global().promotions_open.record(open.len() as f64, &[]);
         for open in open {
             if let Err(fault) = self.recover_one(&open, now).await {
@@ -545,22 +610,23 @@ impl Core {
         Ok(())
     }
 
-    async fn recover_one(&self, open: &OpenEntry, now: Timestamp) -> Result<(), Fault> {
+    async fn recover_one(self: &Arc<Self>, open: &OpenEntry, now: Timestamp) -> Result<(), Fault> {
         let Some(row) = self.ledger.journal_read(&open.user, &open.promotion_id, now).await? else {
             return self.ledger.journal_close(open).await;
         };
         let mut entry = decode(&row)?;
-        if !entry.promotion.is_open() {
+        if look_at(&entry.promotion, now).is_none() {
             return self.ledger.journal_close(open).await;
         }
+        let before = entry.promotion.revision;
         let waiting = entry.promotion.state == State::Deferred && due(&entry.promotion, now).is_empty();
-        if waiting && now.since(entry.promotion.update_time) >= OFFER_AGAIN && self.switched_off(&entry).is_none() {
+        if waiting && self.switched_off(&entry).is_none() {
             entry = self.advance(&entry, Event::Offered).await?;
         }
-        let before = entry.promotion.revision;
         let (principal, owner, trace_id) = (entry.principal.clone(), entry.owner.clone(), entry.trace_id.clone());
         let drive = async {
             let entry = self.drive(entry).await?;
+            let entry = self.refreshed(entry).await?;
             if entry.promotion.revision != before {
                 let promotion = &entry.promotion;
                 decisions::note(|| {
@@ -571,7 +637,7 @@ impl Core {
         };
         let names = (trace_id.as_str(), "RouterService/Promote");
         let entry = decisions::recorded(&self.keeper, &*self.ports.clock, (&principal, &owner), names, drive).await?;
-        if entry.promotion.revision == before && entry.promotion.is_open() {
+        if entry.promotion.revision == before {
             // To the end of the line, so that those that wait do not hide the others.
             self.write_entry(&entry, Some(before)).await?;
         }
@@ -579,11 +645,27 @@ impl Core {
     }
 }
 
+/// When the recovery has to look at an entry; `None` when nothing can become of it any more.
+fn look_at(promotion: &Promotion, now: Timestamp) -> Option<Timestamp> {
+    let deferred = promotion.state == State::Deferred && due(promotion, now).is_empty();
+    let wait = match promotion.is_open() {
+        true if deferred => OFFER_AGAIN,
+        true => UNTOUCHED,
+        false if promotion.state == State::Queued => LOOK_AGAIN,
+        false => return None,
+    };
+    Some(now.plus(wait))
+}
+
+fn encoded(statement: &longterm::Statement) -> String {
+    STANDARD_NO_PAD.encode(statement.encode_to_vec())
+}
+
 fn target_down() -> JournalFinding {
     finding("P6", "DEFERRED", "long-term memory does not answer; offered again when it does")
 }
 
-fn decode(row: &JournalRow) -> Result<Entry, Fault> {
+pub(crate) fn decode(row: &JournalRow) -> Result<Entry, Fault> {
     serde_json::from_str(&row.entry).map_err(|error| {
         tracing::error!(line = error.line(), column = error.column(), "an entry of the journal cannot be read");
         Fault::new(Reason::Internal, "the journal holds something unreadable")

@@ -31,8 +31,9 @@ use strata_core::policy::ownership::{self, Chain, Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger.
-pub(crate) const SIDE_LOOK: Duration = Duration::from_millis(300);
+/// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger. A layer that is down
+/// says so at once; this is for one that is slow, whose word is worth the wait.
+pub(crate) const SIDE_LOOK: Duration = Duration::from_millis(1_000);
 /// Times a write is signed again above a store's epoch (rule P3): once heals a lost ledger, a second time a race.
 const STALE_ATTEMPTS: u32 = 3;
 
@@ -131,9 +132,12 @@ impl WorkingMemoryService for Proxy {
     async fn end_task(&self, request: Request<working::EndTaskRequest>) -> Result<Response<working::EndTaskResponse>, Status> {
         let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/EndTask", request)?;
         let place = Place::new(Level::Task, body.task_id.clone());
+        // Journalled first, ended then: what cannot be journalled keeps the board (rule P6).
+        let promotions = self.0.promote_at_end(&call, &body).await.map_err(status)?;
         // Archived first, ended then, as a session is: what dies in between leaves a live board, and the next call goes on.
         let archive = self.0.archive_goal(&call, &body.task_id).await;
         let mut answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
+        answer.get_mut().promotions = promotions;
         self.0.end_scope(&call.owner, &place).await;
         let ended = answer.get_mut();
         match archive {
@@ -336,12 +340,15 @@ impl LongTermMemoryService for Proxy {
         let request = self.0.attesting(&call, body, attestation);
         let answer = relayed(self.0.layers.longterm.clone().remember(request).await)?;
         self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        self.0.evidence_added(&call.owner, answer.get_ref().result.as_ref()).await;
         Ok(answer)
     }
 
     async fn propose(&self, request: Request<longterm::ProposeRequest>) -> Result<Response<longterm::ProposeResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Propose", request)?;
-        self.0.propose(&call, body).await
+        let answer = self.0.propose(&call, body).await?;
+        self.0.evidence_added(&call.owner, answer.get_ref().result.as_ref()).await;
+        Ok(answer)
     }
 
     async fn list_candidates(
@@ -356,8 +363,10 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::ConfirmCandidateRequest>,
     ) -> Result<Response<longterm::ConfirmCandidateResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/ConfirmCandidate", request)?;
+        let memory_id = body.memory_id.clone();
         let answer = relayed(self.0.layers.longterm.clone().confirm_candidate(self.0.outgoing(&call, body)).await)?;
         self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        self.0.candidate_moved(&call.owner, &memory_id).await;
         Ok(answer)
     }
 
@@ -365,7 +374,11 @@ impl LongTermMemoryService for Proxy {
         &self,
         request: Request<longterm::RejectCandidateRequest>,
     ) -> Result<Response<longterm::RejectCandidateResponse>, Status> {
-        pass!(self, request, longterm.reject_candidate, "/strata.longterm.v1.LongTermMemoryService/RejectCandidate")
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/RejectCandidate", request)?;
+        let memory_id = body.memory_id.clone();
+        let answer = relayed(self.0.layers.longterm.clone().reject_candidate(self.0.outgoing(&call, body)).await)?;
+        self.0.candidate_moved(&call.owner, &memory_id).await;
+        Ok(answer)
     }
 
     async fn recall(&self, request: Request<longterm::RecallRequest>) -> Result<Response<longterm::RecallResponse>, Status> {

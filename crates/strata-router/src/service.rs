@@ -51,7 +51,25 @@ impl RouterService for Service {
     ) -> Result<Response<pb::GetPromotionResponse>, Status> {
         let (call, body) = self.0.admit("/strata.router.v1.RouterService/GetPromotion", request)?;
         let promotion = self.0.promotion(&call.owner, &body.promotion_id).await.map_err(status)?;
-        Ok(Response::new(pb::GetPromotionResponse { promotion: Some(convert::wire_promotion(&promotion)) }))
+        Ok(Response::new(pb::GetPromotionResponse { promotion: Some(promotion) }))
+    }
+
+    async fn list_promotions(
+        &self,
+        request: Request<pb::ListPromotionsRequest>,
+    ) -> Result<Response<pb::ListPromotionsResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.router.v1.RouterService/ListPromotions", request)?;
+        self.0.promotions(&call, &body).await.map(Response::new).map_err(status)
+    }
+
+    type WatchPromotionsStream = BoxStream<'static, Result<pb::WatchPromotionsResponse, Status>>;
+
+    async fn watch_promotions(
+        &self,
+        request: Request<pb::WatchPromotionsRequest>,
+    ) -> Result<Response<Self::WatchPromotionsStream>, Status> {
+        let (call, body) = self.0.admit("/strata.router.v1.RouterService/WatchPromotions", request)?;
+        self.0.watch_promotions(call, body).await.map(Response::new).map_err(status)
     }
 
     async fn assemble_context(

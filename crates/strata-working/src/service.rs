@@ -319,6 +319,7 @@ impl WorkingMemoryService for WorkingService {
             end_time: Some(common::wire_time(tombstone.end_time)),
             facts_dropped: tombstone.facts_dropped,
             already_ended,
+            // The router's to tell: promotions, the episode.
             ..pb::EndTaskResponse::default()
         }))
     }

@@ -8,7 +8,7 @@ use strata_core::policy::authz::Layer;
 use strata_core::policy::context::{Context, Placed};
 use strata_core::policy::decision::{Decision, Stage, Step};
 use strata_core::policy::ownership::{Claim, Mark, writer};
-use strata_core::policy::promotion::{JournalFinding, Origin, Promotion, State};
+use strata_core::policy::promotion::{Condition, JournalFinding, Judged, Origin, Promotion, State, conditions};
 use strata_core::record::Kind;
 use strata_core::{FactKey, Fault, SessionId, TaskId, limits};
 
@@ -35,9 +35,7 @@ pub struct Promote {
 /// # Errors
 /// `INVALID_FIELD` naming the field.
 pub fn promote(request: &pb::PromoteRequest) -> Result<Promote, Fault> {
-    let promotion_id = uuid::Uuid::parse_str(&request.promotion_id)
-        .map_err(|_| Fault::field("promotion_id", "is required, a UUID"))?
-        .to_string();
+    let promotion_id = promotion_id("promotion_id", &request.promotion_id)?;
     let origin = match request.source.as_ref().and_then(|source| source.kind.as_ref()) {
         None => return Err(Fault::field("source", "is required: task_fact or turn_quote")),
         Some(pb::promotion_source::Kind::TaskFact(fact)) => Origin::TaskFact {
@@ -59,6 +57,14 @@ pub fn promote(request: &pb::PromoteRequest) -> Result<Promote, Fault> {
     common::text("statement.content", &statement.content, limits::CONTENT_CHARS)?;
     let kind = kind("statement.kind", statement.kind)?;
     Ok(Promote { promotion_id, origin, kind })
+}
+
+/// A promotion's id, in its one spelling.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `field`.
+pub fn promotion_id(field: &str, text: &str) -> Result<String, Fault> {
+    Ok(uuid::Uuid::parse_str(text).map_err(|_| Fault::field(field, "is required, a UUID"))?.to_string())
 }
 
 /// A kind on the wire.
@@ -121,6 +127,38 @@ pub fn journal_finding(finding: &common_pb::Finding) -> JournalFinding {
     JournalFinding { rule: finding.rule.clone(), outcome: finding.outcome.clone(), because: finding.because.clone() }
 }
 
+/// A state on the wire.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `field`.
+pub fn state(field: &str, raw: i32) -> Result<State, Fault> {
+    let from = |wire: pb::PromotionState| State::ALL.iter().copied().find(|state| wire_state(*state) == wire);
+    common::enumeration(field, raw, from)
+}
+
+fn wire_source(origin: &Origin) -> pb::PromotionSource {
+    let kind = match origin {
+        Origin::TaskFact { task_id, key } => {
+            pb::promotion_source::Kind::TaskFact(pb::TaskFact { task_id: task_id.clone(), key: key.clone() })
+        }
+        Origin::TurnQuote { session_id, seq, quote } => pb::promotion_source::Kind::TurnQuote(pb::TurnQuote {
+            session_id: session_id.clone(),
+            seq: *seq,
+            quote: quote.clone(),
+        }),
+    };
+    pb::PromotionSource { kind: Some(kind) }
+}
+
+fn wire_condition((condition, judged): (Condition, Judged)) -> pb::PromotionCondition {
+    let (verdict, reason) = match judged {
+        Judged::Open => (pb::ConditionVerdict::Open, None),
+        Judged::Met => (pb::ConditionVerdict::Met, None),
+        Judged::NotMet(finding) => (pb::ConditionVerdict::NotMet, Some(wire_journal_finding(&finding))),
+    };
+    pb::PromotionCondition { condition: condition.name().to_owned(), verdict: verdict.into(), reason }
+}
+
 /// Wire form of a promotion.
 #[must_use]
 pub fn wire_promotion(promotion: &Promotion) -> pb::Promotion {
@@ -134,6 +172,11 @@ pub fn wire_promotion(promotion: &Promotion) -> pb::Promotion {
         create_time: Some(common::wire_time(promotion.create_time)),
         update_time: Some(common::wire_time(promotion.update_time)),
         deadline: Some(common::wire_time(promotion.deadline)),
+        source: Some(wire_source(&promotion.origin)),
+        target: common::wire_level(promotion.target).into(),
+        sealed_value: promotion.seal.as_ref().map(|seal| seal.value.clone()).unwrap_or_default(),
+        conditions: conditions(promotion).into_iter().map(wire_condition).collect(),
+        key: promotion.owned.as_ref().map(|(key, _)| key.clone()).unwrap_or_default(),
     }
 }
 
@@ -293,6 +336,7 @@ mod tests {
     fn every_state_and_kind_has_a_wire_form() {
         for state in State::ALL {
             assert_eq!(wire_state(*state).as_str_name(), format!("PROMOTION_STATE_{}", state.name()));
+            assert_eq!(super::state("states[0]", wire_state(*state).into()), Ok(*state));
         }
         for kind in Kind::ALL {
             let raw = longterm_pb::Kind::from_str_name(&format!("KIND_{}", kind.name())).expect("on the wire");

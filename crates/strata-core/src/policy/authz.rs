@@ -187,6 +187,8 @@ pub const METHODS: &[Method] = &[
     method("/strata.router.v1.RouterService/Promote", Layer::Router, Access::Promote, WRITE),
     method("/strata.router.v1.RouterService/Observe", Layer::Router, Access::Observe, OBSERVE),
     method("/strata.router.v1.RouterService/GetPromotion", Layer::Router, Access::Read, READ),
+    method("/strata.router.v1.RouterService/ListPromotions", Layer::Router, Access::Read, READ),
+    method("/strata.router.v1.RouterService/WatchPromotions", Layer::Router, Access::Read, READ),
     method("/strata.router.v1.RouterService/AssembleContext", Layer::Router, Access::Recall, READ),
     method("/strata.router.v1.RouterService/GetOwnership", Layer::Router, Access::Read, READ),
     method("/strata.router.v1.RouterService/Explain", Layer::Router, Access::Read, READ),

@@ -100,7 +100,7 @@ impl Chain {
 }
 
 /// What a claim is worth.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ClaimState {
     /// Its scope writes the key.
     Owned,
@@ -128,7 +128,7 @@ impl ClaimState {
 }
 
 /// A session's or task's claim on a key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
     /// Whose claim it is.
     pub place: Place,
@@ -143,7 +143,7 @@ pub struct Claim {
 }
 
 /// An outer level owns the key (rule P2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mark {
     /// User or agent level.
     pub place: Place,
@@ -152,7 +152,7 @@ pub struct Mark {
 }
 
 /// Everything the ledger knows about one key of one user.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyState {
     /// Highest epoch ever given for the key.
     pub highest: u64,
@@ -479,6 +479,13 @@ pub const fn higher_epoch_wins(first: u64, second: u64) -> bool {
     first >= second
 }
 
+/// Whether a store carries out a call whose signed header names `header` as the owner's erase epoch (rule E2): nothing that
+/// was signed before an erasure is carried out after it.
+#[must_use]
+pub const fn admits_erase_epoch(header: u64, stored: u64) -> bool {
+    header >= stored
+}
+
 /// Named invariants of a [`KeyState`]: checked by property tests, and by the ledger after each step in debug builds.
 pub mod invariant {
     use super::{ClaimState, KeyState};
@@ -513,6 +520,12 @@ pub mod invariant {
             Some(old) => claim.epoch == old.epoch || claim.epoch > before.highest,
             None => claim.epoch > before.highest,
         })
+    }
+
+    /// The epoch of a key in a store never steps back (rule P3): `written` is that of what the store takes now.
+    #[must_use]
+    pub const fn stores_never_step_back(stored: u64, written: u64) -> bool {
+        written >= stored
     }
 
     /// All of them that look at one state.

@@ -78,7 +78,7 @@ impl WorkingSettings {
 }
 
 /// What a task is for (rule W3).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Goal {
     /// One sentence, 1 to [`limits::GOAL_CHARS`] characters.
     pub sentence: String,
@@ -93,7 +93,7 @@ impl Goal {
 }
 
 /// What a fact holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Content {
     /// A checked value of at most [`limits::BOARD_FACT_BYTES`] bytes (rule W4).
     Value(String),
@@ -117,7 +117,7 @@ impl Content {
 }
 
 /// Who may write a fact (rules P2, P5).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Ownership {
     /// The board.
     Owned,
@@ -135,7 +135,7 @@ pub enum Ownership {
 }
 
 /// A checked field (rule W4).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fact {
     /// What it holds.
     pub content: Content,
@@ -185,7 +185,7 @@ impl TodoState {
 }
 
 /// A step to do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Todo {
     /// Id within the board.
     pub id: String,
@@ -204,7 +204,7 @@ impl Todo {
 }
 
 /// One sentence about a tool call (rule W5).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Digest {
     /// The tool.
     pub tool: String,
@@ -223,7 +223,7 @@ impl Digest {
 }
 
 /// A board that came back from a checkpoint after a stop that lost writes (rule W10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Loss {
     /// Time of the checkpoint it came back from: what was written later is gone.
     pub checkpoint_time: Timestamp,
@@ -232,7 +232,7 @@ pub struct Loss {
 }
 
 /// One task's board. Bounded by rule W8 in every part; see [`Board::broken_invariant`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Board {
     /// Whose it is.
     pub owner: Owner,
@@ -847,6 +847,10 @@ impl Board {
             Edit::Goal(goal) => self.goal = goal,
             Edit::Ownership { key, ownership, epoch } => {
                 if let Some(fact) = self.facts.get_mut(&key) {
+                    debug_assert!(
+                        super::ownership::invariant::stores_never_step_back(fact.epoch, epoch),
+                        "an epoch of a board stepped back"
+                    );
                     fact.ownership = ownership;
                     fact.epoch = epoch;
                 }

@@ -45,6 +45,8 @@ pub struct Material {
     pub terms: Terms,
     /// Request id, for evidence without a turn.
     pub request_id: Option<Uuid>,
+    /// Session of evidence without a turn: that of the task whose fact it was.
+    pub session_id: Option<String>,
     /// The caller's vector with the name of its model, checked.
     pub vector: Option<(String, Vec<f32>)>,
     /// Records of other slots that it replaces, or may replace (rule K0).
@@ -545,8 +547,8 @@ fn add_evidence(
         (Some(SourceRef::Turn { session_id, seq }), _) => {
             (strata_core::id::join(&["turn", session_id, &seq.to_string()]), Some(session_id.as_str()))
         }
-        (_, Some(request)) => (strata_core::id::join(&["request", &request.to_string()]), None),
-        (_, None) => (strata_core::id::join(&["write", &material.memory_id.to_string()]), None),
+        (_, Some(request)) => (strata_core::id::join(&["request", &request.to_string()]), material.session_id.as_deref()),
+        (_, None) => (strata_core::id::join(&["write", &material.memory_id.to_string()]), material.session_id.as_deref()),
     };
     let time = gated.statement_time().unwrap_or(w.now);
     let id = id_bytes(found.record.memory_id);

@@ -30,6 +30,7 @@ async fn through(door: Door, caller: &Caller, statement: pb::Statement, n: usize
                 promotion_id: format!("p{n}"),
                 statement: Some(pb::Statement { source_ref: Some(turn("s1", 1)), ..statement }),
                 deadline: Some(wire_time(START.plus(DAY))),
+                session_id: String::new(),
             };
             let answer = caller.target().apply(request).await.map_err(|status| error::fault(&status))?;
             Ok(answer.into_inner().result.expect("a result"))

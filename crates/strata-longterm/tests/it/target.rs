@@ -16,6 +16,7 @@ async fn apply(user: &Caller, promotion: &str, statement: longterm::Statement) -
         promotion_id: promotion.into(),
         statement: Some(longterm::Statement { source_ref: Some(turn("s1", 7)), ..statement }),
         deadline: Some(wire_time(START.plus(10 * SECOND))),
+        session_id: String::new(),
     };
     let answer = user.target().apply(request).await.map_err(|status| error::fault(&status))?;
     Ok(answer.into_inner().result.expect("a result"))
@@ -77,4 +78,47 @@ async fn p1_owners_are_those_whose_records_hold() {
     user.forget(&[], &["profile.city"]).await;
     assert!(ask(user).await.is_empty());
     assert!(ask(world.user("u2")).await.is_empty());
+}
+
+/// A fact that an executor checked, promoted from the task of a session.
+async fn apply_fact(user: &Caller, promotion: &str, session: &str) -> longterm::WriteResult {
+    let statement = longterm::Statement {
+        kind: longterm::Kind::Fact.into(),
+        key: "invoice.centre".into(),
+        value: Some(strata_api::convert::common::wire_value(&strata_core::record::Value::Text("CC-42".into()))),
+        content: "The invoice centre is CC-42.".into(),
+        source: longterm::Source::Observation.into(),
+        source_quote: "CC-42".into(),
+        source_ref: Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::TaskId("t".into())) }),
+        trigger: longterm::Trigger::TaskEnd.into(),
+        ..Default::default()
+    };
+    let request = pb::ApplyRequest {
+        user_id: user.user.clone(),
+        agent_id: String::new(),
+        promotion_id: promotion.into(),
+        statement: Some(statement),
+        deadline: Some(wire_time(START.plus(10 * SECOND))),
+        session_id: session.into(),
+    };
+    user.target().apply(request).await.expect("served").into_inner().result.expect("a result")
+}
+
+#[tokio::test]
+async fn p6_g10_facts_of_tasks_count_the_sessions_they_came_from() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    let id = |n: u32| format!("01930000-0000-7000-8000-{n:012}");
+    let first = apply_fact(&user, &id(1), "s1").await;
+    assert_eq!(first.outcome(), Outcome::Candidate, "what an executor saw once waits: {first:?}");
+    // The same session again, and the same promotion begun anew, count nothing.
+    apply_fact(&user, &id(2), "s1").await;
+    apply_fact(&user, &format!("{}.1", id(2)), "s2").await;
+    let sessions = "SELECT evidence_sessions FROM records";
+    assert_eq!((world.count(sessions).await, world.count("SELECT evidence_count FROM records").await), (1, 2));
+    apply_fact(&user, &id(3), "s2").await;
+    assert_eq!((world.count(sessions).await, world.count("SELECT due FROM records").await), (2, 0));
+    let third = apply_fact(&user, &id(4), "s3").await;
+    assert_eq!((third.outcome(), world.count(sessions).await), (Outcome::EvidenceAdded, 3));
+    assert_eq!(world.count("SELECT due FROM records").await, 1, "three sessions: it is put to the user");
 }

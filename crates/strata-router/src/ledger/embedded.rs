@@ -1,10 +1,12 @@
 //! The ledger in SQLite, for the one-process form.
 
 use super::queue::{ObserveQueue, Pushed, Waiting};
-use super::{Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted};
+use super::{
+    Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted, Written,
+};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
-use strata_core::limits::{DECISIONS_PER_USER, OBSERVE_PER_USER, OBSERVE_USERS};
+use strata_core::limits::{DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_USERS};
 use strata_core::{Fault, Timestamp};
 use strata_runtime::sqlite::{Database, Location, Migration, SqliteError, SqliteSettings};
 
@@ -54,6 +56,14 @@ const MIGRATIONS: &[Migration] = &[
             CREATE INDEX observations_keep_until ON observations (keep_until);
             CREATE TABLE observed_users (user TEXT PRIMARY KEY, due_at INTEGER NOT NULL) WITHOUT ROWID;
             CREATE INDEX observed_users_due ON observed_users (due_at);
+        ",
+    },
+    Migration {
+        version: 4,
+        name: "promotions in the order of their start, and when to look at them",
+        sql: "
+            ALTER TABLE promotions ADD COLUMN started_at INTEGER NOT NULL DEFAULT 0;
+            ALTER TABLE promotions RENAME COLUMN written_at TO look_at;
         ",
     },
 ];
@@ -167,33 +177,42 @@ impl Ledger for EmbeddedLedger {
         promotion_id: &str,
         expected: Option<u64>,
         row: &JournalRow,
-        open: bool,
+        look_at: Option<Timestamp>,
         now: Timestamp,
         keep_until: Timestamp,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Written, Fault> {
         let (user, promotion_id, row) = (user.to_owned(), promotion_id.to_owned(), row.clone());
-        let write = move |connection: &Connection| -> Result<bool, SqliteError> {
+        let write = move |connection: &Connection| -> Result<Written, SqliteError> {
             connection
                 .prepare_cached("DELETE FROM promotions WHERE user = ?1 AND promotion_id = ?2 AND keep_until <= ?3")?
                 .execute(params![user, promotion_id, now.micros()])?;
+            if expected.is_none() {
+                let kept: i64 = connection
+                    .prepare_cached("SELECT count(*) FROM promotions WHERE user = ?1 AND keep_until > ?2")?
+                    .query_row(params![user, now.micros()], |row| row.get(0))?;
+                if usize::try_from(kept).unwrap_or(usize::MAX) >= JOURNAL_ENTRIES {
+                    return Ok(Written::Full);
+                }
+            }
             let changed = match expected {
                 None => connection
                     .prepare_cached(
-                        "INSERT INTO promotions (user, promotion_id, revision, entry, open, written_at, keep_until)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
+                        "INSERT INTO promotions (user, promotion_id, revision, entry, open, look_at, keep_until, started_at)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING",
                     )?
                     .execute(params![
                         user,
                         promotion_id,
                         row.revision.cast_signed(),
                         row.entry,
-                        open,
-                        now.micros(),
-                        keep_until.micros()
+                        look_at.is_some(),
+                        look_at.unwrap_or(now).micros(),
+                        keep_until.micros(),
+                        now.micros()
                     ])?,
                 Some(expected) => connection
                     .prepare_cached(
-                        "UPDATE promotions SET revision = ?3, entry = ?4, open = ?5, written_at = ?6, keep_until = ?7
+                        "UPDATE promotions SET revision = ?3, entry = ?4, open = ?5, look_at = ?6, keep_until = ?7
                          WHERE user = ?1 AND promotion_id = ?2 AND revision = ?8",
                     )?
                     .execute(params![
@@ -201,27 +220,41 @@ impl Ledger for EmbeddedLedger {
                         promotion_id,
                         row.revision.cast_signed(),
                         row.entry,
-                        open,
-                        now.micros(),
+                        look_at.is_some(),
+                        look_at.unwrap_or(now).micros(),
                         keep_until.micros(),
                         expected.cast_signed()
                     ])?,
             };
-            Ok(changed == 1)
+            Ok(if changed == 1 { Written::Done } else { Written::Lost })
         };
         Ok(self.database.write(write).await?)
     }
 
-    async fn journal_open(&self, before: Timestamp, now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
+    async fn journal_list(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        let user = user.to_owned();
+        let read = move |connection: &Connection| -> Result<Vec<JournalRow>, SqliteError> {
+            let mut statement = connection.prepare_cached(
+                "SELECT revision, entry FROM promotions WHERE user = ?1 AND keep_until > ?2 ORDER BY started_at, promotion_id LIMIT ?3",
+            )?;
+            let limit = i64::try_from(JOURNAL_ENTRIES).unwrap_or(i64::MAX);
+            let rows = statement.query_map(params![user, now.micros(), limit], |row| {
+                Ok(JournalRow { revision: row.get::<_, i64>(0)?.cast_unsigned(), entry: row.get(1)? })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn journal_open(&self, now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
         let read = move |connection: &Connection| -> Result<Vec<OpenEntry>, SqliteError> {
             let mut statement = connection.prepare_cached(
-                "SELECT user, promotion_id FROM promotions WHERE open = 1 AND written_at <= ?1 AND keep_until > ?2
-                 ORDER BY written_at, user, promotion_id LIMIT ?3",
+                "SELECT user, promotion_id FROM promotions WHERE open = 1 AND look_at <= ?1 AND keep_until > ?1
+                 ORDER BY look_at, user, promotion_id LIMIT ?2",
             )?;
             let limit = i64::try_from(OPEN_PAGE).unwrap_or(i64::MAX);
-            let rows = statement.query_map(params![before.micros(), now.micros(), limit], |row| {
-                Ok(OpenEntry { user: row.get(0)?, promotion_id: row.get(1)? })
-            })?;
+            let rows = statement
+                .query_map(params![now.micros(), limit], |row| Ok(OpenEntry { user: row.get(0)?, promotion_id: row.get(1)? }))?;
             Ok(rows.collect::<Result<_, _>>()?)
         };
         Ok(self.database.read(read).await?)

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   Redis      strata:{user}:ledger            one hash per user     k:<key> -> KeyState, s:<scope> -> keys claimed there
-//!              strata:{user}:promotion:<id>    one hash per entry    revision, entry
+//!              strata:{user}:promotion:<id>    one hash per entry    revision, entry, open
+//!              strata:{user}:promotions        sorted set            ids of the user's entries, by the time of their start
 //!              strata:promotions:open          sorted set            entries a router has still to look at
 //!              strata:{user}:decisions         stream                what was decided, 7 d
 //!   embedded   ledger_fields, promotions, decisions: the same, in SQLite
@@ -54,6 +55,17 @@ pub struct JournalRow {
     pub revision: u64,
     /// The entry, encoded.
     pub entry: String,
+}
+
+/// What became of a write to the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is there.
+    Done,
+    /// The journal held another revision: nothing was changed.
+    Lost,
+    /// The user has [`strata_core::limits::JOURNAL_ENTRIES`]: nothing was changed.
+    Full,
 }
 
 /// Name of an open entry.
@@ -138,8 +150,8 @@ pub trait Ledger: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn journal_read(&self, user: &str, promotion_id: &str, now: Timestamp) -> Result<Option<JournalRow>, Fault>;
 
-    /// Writes an entry if the journal still holds `expected` (`None`: no such entry); false when it does not. While
-    /// `open`, [`Ledger::journal_open`] lists it.
+    /// Writes an entry if the journal still holds `expected` (`None`: no such entry). While `open`,
+    /// [`Ledger::journal_open`] lists it.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_FULL`.
@@ -150,16 +162,22 @@ pub trait Ledger: Send + Sync + Debug {
         promotion_id: &str,
         expected: Option<u64>,
         row: &JournalRow,
-        open: bool,
+        look_at: Option<Timestamp>,
         now: Timestamp,
         keep_until: Timestamp,
-    ) -> Result<bool, Fault>;
+    ) -> Result<Written, Fault>;
 
-    /// Open entries that were not written since `before`, oldest first, at most [`OPEN_PAGE`].
+    /// All entries of a user, the ones that began first first; at most [`strata_core::limits::JOURNAL_ENTRIES`].
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    async fn journal_open(&self, before: Timestamp, now: Timestamp) -> Result<Vec<OpenEntry>, Fault>;
+    async fn journal_list(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault>;
+
+    /// Open entries whose time to be looked at has come, the ones that wait longest first, at most [`OPEN_PAGE`].
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn journal_open(&self, now: Timestamp) -> Result<Vec<OpenEntry>, Fault>;
 
     /// Takes a name off the list of open entries: its entry is closed or gone.
     ///

@@ -1,16 +1,20 @@
 //! The ledger in Redis. All keys of a user share its hash tag, every step is one script, every key has a TTL.
 
 use super::queue::{ObserveQueue, Pushed, Waiting};
-use super::{Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted};
+use super::{
+    Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted, Written,
+};
 use async_trait::async_trait;
 use redis::{Script, cmd};
-use strata_core::limits::{DECISION_SECONDS, DECISIONS_PER_USER, OBSERVE_PER_USER, OBSERVE_USERS};
+use strata_core::limits::{DECISION_SECONDS, DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_USERS};
 use strata_core::{Fault, Timestamp, time::DAY};
 use strata_runtime::redis_store::RedisPool;
 
 /// Names of entries a router has still to look at. One key of its own slot: it is written before the entry and removed
 /// after it, so it may name too much, never too little.
 const OPEN: &str = "strata:promotions:open";
+/// Entries read at a time: about a quarter of a megabyte.
+const LIST_PAGE: usize = 128;
 /// The list of open entries is renewed by every entry; nothing stays open without being looked at for this long.
 const OPEN_TTL_MS: i64 = 30 * DAY / 1_000;
 
@@ -37,11 +41,25 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then redis.call('PEXPIRE', KE
 return 1
 ";
 
-/// Writes an entry against its revision. KEYS: the entry. ARGV: expected revision ('' none), new revision, entry, TTL in ms.
+/// Writes an entry against its revision, and its name into the user's list. KEYS: the entry, the list. ARGV: expected
+/// revision ('' none), new revision, entry, TTL in ms, open ('1' or '0'), id, time, most entries.
 const JOURNAL: &str = r"
 if (redis.call('HGET', KEYS[1], 'revision') or '') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'revision', ARGV[2], 'entry', ARGV[3])
+if ARGV[1] == '' then
+  if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[8]) then return -1 end
+  redis.call('ZADD', KEYS[2], ARGV[7], ARGV[6])
+end
+redis.call('HSET', KEYS[1], 'revision', ARGV[2], 'entry', ARGV[3], 'open', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
+if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
+return 1
+";
+
+/// Takes names off a user's list whose entries are past their time. KEYS: the list, then entries. ARGV: their ids.
+const PRUNE: &str = r"
+for i = 2, #KEYS do
+  if redis.call('EXISTS', KEYS[i]) == 0 then redis.call('ZREM', KEYS[1], ARGV[i - 1]) end
+end
 return 1
 ";
 
@@ -96,6 +114,7 @@ pub struct RedisLedger {
     push: Script,
     moves: Script,
     touch: Script,
+    prune: Script,
 }
 
 impl std::fmt::Debug for RedisLedger {
@@ -121,6 +140,10 @@ fn decisions_key(user: &str) -> String {
     format!("strata:{{{}}}:decisions", tag(user))
 }
 
+fn list_key(user: &str) -> String {
+    format!("strata:{{{}}}:promotions", tag(user))
+}
+
 fn ttl_ms(now: Timestamp, keep_until: Timestamp) -> i64 {
     (keep_until.since(now) / 1_000).max(1)
 }
@@ -144,6 +167,7 @@ impl RedisLedger {
             pool,
             swap: Script::new(SWAP),
             journal: Script::new(JOURNAL),
+            prune: Script::new(PRUNE),
             keep: Script::new(KEEP),
             named: Script::new(NAMED),
             erase: Script::new(ERASE),
@@ -192,14 +216,14 @@ impl Ledger for RedisLedger {
         promotion_id: &str,
         expected: Option<u64>,
         row: &JournalRow,
-        open: bool,
+        look_at: Option<Timestamp>,
         now: Timestamp,
         keep_until: Timestamp,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Written, Fault> {
         let name = OpenEntry { user: user.to_owned(), promotion_id: promotion_id.to_owned() };
-        if open {
+        if let Some(at) = look_at {
             let mut pipeline = redis::pipe();
-            pipeline.cmd("ZADD").arg(OPEN).arg(now.micros()).arg(member(&name)).ignore();
+            pipeline.cmd("ZADD").arg(OPEN).arg(at.micros()).arg(member(&name)).ignore();
             pipeline.cmd("PEXPIRE").arg(OPEN).arg(OPEN_TTL_MS).ignore();
             self.pool.pipeline::<()>(&pipeline).await?;
         }
@@ -208,17 +232,58 @@ impl Ledger for RedisLedger {
             row.revision.to_string(),
             row.entry.clone(),
             ttl_ms(now, keep_until).to_string(),
+            u8::from(look_at.is_some()).to_string(),
+            promotion_id.to_owned(),
+            now.micros().to_string(),
+            JOURNAL_ENTRIES.to_string(),
         ];
-        let written: i64 = self.pool.script(&self.journal, &[entry_key(user, promotion_id)], args.as_slice()).await?;
-        if written == 1 && !open {
+        let keys = [entry_key(user, promotion_id), list_key(user)];
+        let mut written: i64 = self.pool.script(&self.journal, &keys, args.as_slice()).await?;
+        if written == -1 {
+            // The list names too much: what is past its time makes room.
+            self.journal_list(user, now).await?;
+            written = self.pool.script(&self.journal, &keys, args.as_slice()).await?;
+        }
+        if written == 1 && look_at.is_none() {
             self.journal_close(&name).await?;
         }
-        Ok(written == 1)
+        Ok(match written {
+            1 => Written::Done,
+            -1 => Written::Full,
+            _ => Written::Lost,
+        })
     }
 
-    async fn journal_open(&self, before: Timestamp, _now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
+    async fn journal_list(&self, user: &str, _now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        let mut command = cmd("ZRANGE");
+        command.arg(list_key(user)).arg(0).arg(JOURNAL_ENTRIES - 1);
+        let ids: Vec<String> = self.pool.command(&command).await?;
+        let mut rows = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(LIST_PAGE) {
+            let mut pipeline = redis::pipe();
+            for id in ids {
+                pipeline.cmd("HMGET").arg(entry_key(user, id)).arg(&["revision", "entry"]);
+            }
+            let found: Vec<(Option<u64>, Option<String>)> = self.pool.pipeline(&pipeline).await?;
+            let (kept, gone): (Vec<_>, Vec<_>) = ids.iter().zip(found).partition(|(_, (revision, _))| revision.is_some());
+            rows.extend(
+                kept.into_iter()
+                    .filter_map(|(_, (revision, entry))| revision.zip(entry))
+                    .map(|(revision, entry)| JournalRow { revision, entry }),
+            );
+            if !gone.is_empty() {
+                let names: Vec<String> = gone.into_iter().map(|(id, _)| id.clone()).collect();
+                let keys: Vec<String> =
+                    std::iter::once(list_key(user)).chain(names.iter().map(|id| entry_key(user, id))).collect();
+                let _pruned: i64 = self.pool.script(&self.prune, &keys, names).await?;
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn journal_open(&self, now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
         let mut command = cmd("ZRANGEBYSCORE");
-        command.arg(OPEN).arg("-inf").arg(before.micros()).arg("LIMIT").arg(0).arg(OPEN_PAGE);
+        command.arg(OPEN).arg("-inf").arg(now.micros()).arg("LIMIT").arg(0).arg(OPEN_PAGE);
         let names: Vec<String> = self.pool.command(&command).await?;
         Ok(names.iter().filter_map(|name| parse_member(name)).collect())
     }
@@ -227,6 +292,16 @@ impl Ledger for RedisLedger {
         let mut command = cmd("ZREM");
         command.arg(OPEN).arg(member(entry));
         let _removed: i64 = self.pool.command(&command).await?;
+        // Another router may have opened it again in between, and its name must not be the one that was removed.
+        let mut command = cmd("HGET");
+        command.arg(entry_key(&entry.user, &entry.promotion_id)).arg("open");
+        let open: Option<u8> = self.pool.command(&command).await?;
+        if open == Some(1) {
+            // Looked at by the next recovery, whoever drives it.
+            let mut command = cmd("ZADD");
+            command.arg(OPEN).arg("NX").arg(0).arg(member(entry));
+            let _added: i64 = self.pool.command(&command).await?;
+        }
         Ok(())
     }
 

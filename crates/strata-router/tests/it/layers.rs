@@ -48,6 +48,8 @@ pub struct State {
     pub artifacts: BTreeMap<String, Vec<u8>>,
     pub owners: BTreeMap<String, u64>,
     pub memories: Vec<longterm::Memory>,
+    /// What was written here, by id.
+    pub records: BTreeMap<String, longterm::Memory>,
     pub due: Vec<longterm::Candidate>,
     /// Vectors are not available.
     pub degraded: bool,
@@ -90,6 +92,7 @@ impl Default for Fake {
                 artifacts: BTreeMap::new(),
                 owners: BTreeMap::new(),
                 memories: Vec::new(),
+                records: BTreeMap::new(),
                 due: Vec::new(),
                 degraded: false,
                 landed: BTreeMap::new(),
@@ -465,6 +468,16 @@ fn turn(seq: u32, role: session::Role, text: &str) -> session::Turn {
 }
 
 impl Fake {
+    /// A record of this fake in another status.
+    fn moved(state: &mut State, memory_id: &str, status: longterm::Status) -> Result<longterm::Memory, Status> {
+        let Some(memory) = state.records.get_mut(memory_id) else { return Ok(longterm::Memory::default()) };
+        memory.status = status.into();
+        if status == longterm::Status::Active && !memory.key.is_empty() {
+            state.owners.insert(memory.key.clone(), memory.owner_epoch);
+        }
+        Ok(memory.clone())
+    }
+
     fn stored(state: &mut State, statement: longterm::Statement, claims: &Claims) -> Answer<longterm::WriteResult> {
         let attestation = internal::Attestation::decode(claims.attestation.as_slice()).expect("an attestation");
         state.attestations.push(attestation);
@@ -480,8 +493,20 @@ impl Fake {
                 "the quote stands in the turn",
             )));
         }
+        let same = |known: &&longterm::Memory| {
+            known.status() == longterm::Status::Active && known.key == statement.key && known.content == statement.content
+        };
+        if let Some(known) = state.records.values().find(same).cloned() {
+            let outcome = longterm::Outcome::EvidenceAdded.into();
+            return Ok(Response::new(longterm::WriteResult { outcome, memory: Some(known), ..Default::default() }));
+        }
         let unverified = attestation.quote() == internal::QuoteState::Unverifiable;
-        let outcome = if unverified { longterm::Outcome::Candidate } else { state.outcome };
+        let consented = state.outcome == longterm::Outcome::NeedsConsent && statement.consent == "challenge";
+        let outcome = match (unverified, consented) {
+            (true, _) => longterm::Outcome::Candidate,
+            (false, true) => longterm::Outcome::Active,
+            (false, false) => state.outcome,
+        };
         let active = outcome == longterm::Outcome::Active;
         let number = state.statements.len();
         let mut memory = memory(
@@ -493,6 +518,9 @@ impl Fake {
         memory.status = if active { longterm::Status::Active } else { longterm::Status::Candidate }.into();
         if active && !statement.key.is_empty() {
             state.owners.insert(statement.key, memory.owner_epoch);
+        }
+        if outcome != longterm::Outcome::NeedsConsent {
+            state.records.insert(memory.memory_id.clone(), memory.clone());
         }
         Ok(Response::new(longterm::WriteResult {
             outcome: outcome.into(),
@@ -506,9 +534,6 @@ impl Fake {
 #[tonic::async_trait]
 impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
     empty! { longterm_down:
-        confirm_candidate(longterm::ConfirmCandidateRequest) -> longterm::ConfirmCandidateResponse;
-        reject_candidate(longterm::RejectCandidateRequest) -> longterm::RejectCandidateResponse;
-        get_memory(longterm::GetMemoryRequest) -> longterm::GetMemoryResponse;
         lookup_memory(longterm::LookupMemoryRequest) -> longterm::LookupMemoryResponse;
         get_history(longterm::GetHistoryRequest) -> longterm::GetHistoryResponse;
         batch_get_memories(longterm::BatchGetMemoriesRequest) -> longterm::BatchGetMemoriesResponse;
@@ -539,6 +564,40 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         self.seen(&request, &self.longterm_down)?;
         let cited = request.into_inner().memory_ids;
         Ok(Response::new(longterm::ReportUsageResponse { cited, recalled: 2, ..Default::default() }))
+    }
+
+    async fn confirm_candidate(
+        &self,
+        request: Request<longterm::ConfirmCandidateRequest>,
+    ) -> Answer<longterm::ConfirmCandidateResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let memory = Self::moved(&mut self.state.lock(), &request.get_ref().memory_id, longterm::Status::Active)?;
+        let result =
+            longterm::WriteResult { outcome: longterm::Outcome::Active.into(), memory: Some(memory), ..Default::default() };
+        Ok(Response::new(longterm::ConfirmCandidateResponse { result: Some(result) }))
+    }
+
+    async fn reject_candidate(
+        &self,
+        request: Request<longterm::RejectCandidateRequest>,
+    ) -> Answer<longterm::RejectCandidateResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let memory = Self::moved(&mut self.state.lock(), &request.get_ref().memory_id, longterm::Status::Rejected)?;
+        Ok(Response::new(longterm::RejectCandidateResponse { memory: Some(memory), ..Default::default() }))
+    }
+
+    async fn get_memory(&self, request: Request<longterm::GetMemoryRequest>) -> Answer<longterm::GetMemoryResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let id = &request.get_ref().memory_id;
+        let Some(memory) = self.state.lock().records.get(id).cloned() else {
+            // Tests of the gate ask for nothing in particular.
+            return if id.is_empty() {
+                Ok(Response::new(longterm::GetMemoryResponse::default()))
+            } else {
+                refuse(Reason::NotFound, "no such memory")
+            };
+        };
+        Ok(Response::new(longterm::GetMemoryResponse { memory: Some(memory), ..Default::default() }))
     }
 
     type ExportMemoriesStream = futures::stream::BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
@@ -644,7 +703,10 @@ impl internal::target_service_server::TargetService for Fake {
                 Some(Landed::Applied(result)) => longterm::WriteResult::clone(result),
                 None => {
                     let result = Self::stored(state, body.statement.unwrap_or_default(), &claims)?.into_inner();
-                    state.landed.insert(body.promotion_id.clone(), Landed::Applied(Box::new(result.clone())));
+                    // Without consent nothing was stored, so nothing has landed.
+                    if result.outcome() != longterm::Outcome::NeedsConsent {
+                        state.landed.insert(body.promotion_id.clone(), Landed::Applied(Box::new(result.clone())));
+                    }
                     result
                 }
             };

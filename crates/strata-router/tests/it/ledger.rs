@@ -4,7 +4,7 @@ use crate::world::{embedded, over_redis};
 use std::sync::Arc;
 use strata_core::Timestamp;
 use strata_core::time::{DAY, SECOND};
-use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap};
+use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, Written};
 use strata_testkit::RedisServer;
 
 fn change(field: &str, old: Option<&str>, new: Option<&str>) -> Change {
@@ -45,17 +45,28 @@ async fn suite(ledger: Arc<dyn Ledger>) {
 
     for (n, user) in (0..).zip(users) {
         let at = now.plus(n * SECOND);
-        assert!(ledger.journal_write(user, "p:1", None, &row(0), true, at, until).await.unwrap());
-        assert!(!ledger.journal_write(user, "p:1", None, &row(0), true, at, until).await.unwrap(), "it is there");
-        assert!(!ledger.journal_write(user, "p:1", Some(5), &row(6), true, at, until).await.unwrap(), "another revision");
-        assert!(ledger.journal_write(user, "p:1", Some(0), &row(1), true, at, until).await.unwrap());
+        let write =
+            async |expected, n: u64| ledger.journal_write(user, "p:1", expected, &row(n), Some(at), at, until).await.unwrap();
+        assert_eq!(write(None, 0).await, Written::Done);
+        assert_eq!(write(None, 0).await, Written::Lost, "it is there");
+        assert_eq!(write(Some(5), 6).await, Written::Lost, "another revision");
+        assert_eq!(write(Some(0), 1).await, Written::Done);
         assert_eq!(ledger.journal_read(user, "p:1", now).await.unwrap(), Some(row(1)));
         assert_eq!(ledger.journal_read(user, "p:2", now).await.unwrap(), None);
     }
     let names = |entries: Vec<OpenEntry>| entries.into_iter().map(|e| e.user).collect::<Vec<_>>();
-    assert_eq!(names(ledger.journal_open(now.plus(SECOND), now).await.unwrap()), users[..2], "oldest first, not the fresh one");
-    assert!(ledger.journal_write(users[0], "p:1", Some(1), &row(2), false, now, until).await.unwrap());
-    assert_eq!(names(ledger.journal_open(now.plus(DAY / 2), now).await.unwrap()), users[1..]);
+    assert_eq!(names(ledger.journal_open(now.plus(SECOND)).await.unwrap()), users[..2], "oldest first, not the fresh one");
+    assert_eq!(ledger.journal_write(users[0], "p:1", Some(1), &row(2), None, now, until).await.unwrap(), Written::Done);
+    assert_eq!(names(ledger.journal_open(now.plus(DAY / 2)).await.unwrap()), users[1..]);
+    // A user's own, in the order of their start.
+    for (n, id) in (1..).zip(["p:0", "p:9", "p:5"]) {
+        let at = now.plus(n * SECOND);
+        assert_eq!(ledger.journal_write(users[0], id, None, &row(7), None, at, until).await.unwrap(), Written::Done);
+    }
+    let listed = ledger.journal_list(users[0], now).await.unwrap();
+    assert_eq!(listed, [row(2), row(7), row(7), row(7)]);
+    assert_eq!(ledger.journal_list("nobody", now).await.unwrap(), []);
+    assert_eq!(ledger.journal_list(users[1], now).await.unwrap(), [row(1)]);
     ledger.sweep(now).await.unwrap();
     assert_eq!(ledger.journal_read(users[0], "p:1", now).await.unwrap(), Some(row(2)), "a closed one is kept");
     ledger.ping().await.unwrap();
@@ -69,7 +80,9 @@ async fn the_embedded_ledger_behaves() {
     let later = Timestamp::from_seconds(1_800_000_000).plus(2 * DAY);
     assert_eq!(ledger.read("2:t12:u1", &["b".into()], later).await.unwrap(), [None]);
     assert_eq!(ledger.journal_read("2:t12:u1", "p:1", later).await.unwrap(), None);
-    assert!(ledger.journal_write("2:t12:u1", "p:1", None, &row(0), false, later, later.plus(DAY)).await.unwrap());
+    assert_eq!(ledger.journal_list("2:t12:u1", later).await.unwrap(), []);
+    let again = ledger.journal_write("2:t12:u1", "p:1", None, &row(0), None, later, later.plus(DAY)).await.unwrap();
+    assert_eq!(again, Written::Done);
     ledger.sweep(later).await.unwrap();
     assert_eq!(ledger.journal_read("2:t12:u1", "p:1", later).await.unwrap(), Some(row(0)));
 }
@@ -79,7 +92,7 @@ async fn the_redis_ledger_behaves_and_every_key_has_a_ttl() {
     let server = RedisServer::start();
     suite(over_redis(&server.url())).await;
     let keys = server.all_keys_with_ttl();
-    assert_eq!(keys.len(), 7, "a hash and an entry per user, and the list: {keys:?}");
+    assert_eq!(keys.len(), 13, "a hash, a list and entries per user, and the list of open ones: {keys:?}");
     for key in keys {
         assert!(key.ttl.is_some(), "{}", key.key);
         assert!(

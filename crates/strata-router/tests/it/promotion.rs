@@ -246,32 +246,55 @@ async fn settle(world: &World, second: &RouterRole) -> pb::Promotion {
     let mut client = RouterServiceClient::new(world.channel_of(second, principal(Role::ALL)));
     for _ in 0..8 {
         world.clock.advance(Duration::from_secs(6));
-        second.recover().await.unwrap();
+        // A store that does not answer now answers the next look.
+        drop(second.recover().await);
     }
     let request = pb::GetPromotionRequest { user_id: "u1".into(), promotion_id: ID.into() };
     client.get_promotion(request).await.unwrap().into_inner().promotion.unwrap()
 }
 
-#[tokio::test]
-async fn a_router_that_crashes_between_any_two_steps_is_finished_by_another() {
+/// The ledger takes 1, 2, ... writes of the router and no more, the last one answered or not; the recovery by another
+/// router begins at once or after the deadline.
+async fn crashes(ledger: impl Fn() -> Arc<dyn Ledger>) {
     let mut seen = std::collections::BTreeSet::new();
-    // The journal takes 1, 2, ... entries and no more; the recovery begins at once or after the deadline.
-    for writes in 1..=6 {
-        for late in [0, 30] {
-            let inner = embedded();
+    for writes in 1..=7 {
+        for (lose_answer, late) in [(false, 0), (true, 0), (true, 30)] {
+            let inner = ledger();
             let world = world_with_fact(Arc::clone(&inner)).await;
-            let crashing: Arc<dyn Ledger> = Arc::new(Crashing { inner: Arc::clone(&inner), writes: AtomicI64::new(writes) });
+            let crashing = Crashing { inner: Arc::clone(&inner), writes: AtomicI64::new(writes), lose_answer };
+            let crashing: Arc<dyn Ledger> = Arc::new(crashing);
             let first = world.another(&crashing).await;
             let mut client = RouterServiceClient::new(world.channel_of(&first, principal(Role::ALL)));
-            drop(client.promote(of_fact(ID, "cost.centre")).await);
+            let mut request = tonic::Request::new(of_fact(ID, "cost.centre"));
+            // The caller leaves no time for attempts of the router that is as good as dead.
+            request.set_timeout(Duration::from_millis(300));
+            drop(client.promote(request).await);
             world.clock.advance(Duration::from_secs(late));
             let promotion = settle(&world, &world.router).await;
-            promises_hold(&world.fake, &promotion, &format!("crash after {writes} entries, recovery after {late} s"));
+            let what = format!("crash after {writes} writes, answer lost: {lose_answer}, recovery after {late} s");
+            promises_hold(&world.fake, &promotion, &what);
             seen.insert(promotion.state().as_str_name());
-            first.shutdown(Duration::from_secs(1)).await;
+            // Their recoveries would look at their ledgers to the end of the test.
+            first.shutdown(Duration::ZERO).await;
+            world.router.shutdown(Duration::ZERO).await;
         }
     }
     assert_eq!(seen.len(), 2, "some were finished, some undone: {seen:?}");
+}
+
+#[tokio::test]
+async fn a_router_that_crashes_between_any_two_steps_is_finished_by_another_embedded() {
+    crashes(embedded).await;
+}
+
+#[tokio::test]
+async fn a_router_that_crashes_between_any_two_steps_is_finished_by_another_redis() {
+    let server = RedisServer::start();
+    crashes(|| {
+        let _: () = server.command(&["FLUSHALL"]);
+        over_redis(&server.url())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -310,3 +333,274 @@ async fn two_routers_over_redis_drive_one_promotion_once() {
     promises_hold(&world.fake, &promotion, "two routers");
     assert!(server.all_keys_with_ttl().iter().all(|key| key.ttl.is_some()));
 }
+
+/// Both stores, one story.
+macro_rules! on_both_ledgers {
+    ($story:ident: $embedded:ident, $redis:ident) => {
+        #[tokio::test]
+        async fn $embedded() {
+            $story(embedded()).await;
+        }
+
+        #[tokio::test]
+        async fn $redis() {
+            let server = RedisServer::start();
+            $story(over_redis(&server.url())).await;
+            assert!(server.all_keys_with_ttl().iter().all(|key| key.ttl.is_some()));
+        }
+    };
+}
+
+async fn confirm(world: &World, memory_id: &str) {
+    let request = longterm::ConfirmCandidateRequest {
+        user_id: "u1".into(),
+        memory_id: memory_id.into(),
+        confirmation: "s:3".into(),
+        ..Default::default()
+    };
+    world.longterm().confirm_candidate(request).await.unwrap();
+}
+
+async fn queued_story(ledger: Arc<dyn Ledger>) {
+    let world = world_with_fact(ledger).await;
+    world.fake.state.lock().outcome = longterm::Outcome::Candidate;
+    let queued = promote(&world, of_fact(ID, "cost.centre")).await;
+    assert_eq!((queued.state(), queued.memory_id.as_str()), (pb::PromotionState::Queued, "m1"));
+    assert!(world.fake.fact("t", "cost.centre").seal.is_none(), "the source goes on meanwhile");
+    world.working().put_facts(put("cost.centre", "CC-42")).await.unwrap();
+    // Nothing has become of the candidate.
+    world.clock.advance(Duration::from_secs(3600));
+    world.router.recover().await.unwrap();
+    assert_eq!(get(&world, ID).await.state(), pb::PromotionState::Queued);
+    // The user confirms it: it begins anew at PREPARE, is sealed and committed, and the source is an overlay.
+    confirm(&world, "m1").await;
+    let done = get(&world, ID).await;
+    assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, "CC-42"));
+    assert!(done.deadline.unwrap().seconds > queued.deadline.unwrap().seconds, "with a new deadline");
+    assert!(world.fake.fact("t", "cost.centre").overlay);
+    assert_eq!(reason(world.working().put_facts(put("cost.centre", "CC-1")).await), Reason::FactOwnedByOtherLayer);
+    let landed: Vec<String> = world.fake.state.lock().landed.keys().cloned().collect();
+    assert_eq!(landed, [ID.to_owned(), format!("{ID}.1")], "each beginning has its own name at the target");
+
+    // One whose candidate is rejected is over, and so is one whose candidate has gone without a word.
+    world.working().put_facts(put("other.key", "1")).await.unwrap();
+    let [second, third] = [2, 3].map(|n| format!("01930000-0000-7000-8000-00000000000{n}"));
+    let rejected = promote(&world, of_fact(&second, "other.key")).await;
+    let reject = longterm::RejectCandidateRequest { user_id: "u1".into(), memory_id: rejected.memory_id, ..Default::default() };
+    world.longterm().reject_candidate(reject).await.unwrap();
+    assert_eq!(get(&world, &second).await.state(), pb::PromotionState::Expired);
+    let mut asked = of_fact(&third, "other.key");
+    asked.statement.as_mut().unwrap().content = "The other key is 1.".into();
+    let gone = promote(&world, asked.clone()).await;
+    world.fake.state.lock().records.remove(&gone.memory_id);
+    world.clock.advance(Duration::from_secs(3600));
+    world.router.recover().await.unwrap();
+    assert_eq!(promote(&world, asked).await.state(), pb::PromotionState::Expired, "the recovery looked");
+    world.working().put_facts(put("other.key", "2")).await.unwrap();
+}
+on_both_ledgers!(queued_story: p06_a_confirmed_one_begins_anew_embedded, p06_a_confirmed_one_begins_anew_redis);
+
+#[tokio::test]
+async fn p06_a_confirmed_candidate_found_late_is_finished_by_any_router() {
+    let world = world_with_fact(embedded()).await;
+    world.fake.state.lock().outcome = longterm::Outcome::Candidate;
+    promote(&world, of_fact(ID, "cost.centre")).await;
+    // Confirmed while this router looked away.
+    world.fake.state.lock().records.get_mut("m1").unwrap().status = longterm::Status::Active.into();
+    world.clock.advance(Duration::from_secs(3600));
+    world.router.recover().await.unwrap();
+    assert_eq!(get(&world, ID).await.state(), pb::PromotionState::Committed);
+}
+
+async fn consent_story(ledger: Arc<dyn Ledger>) {
+    let world = world_with_fact(ledger).await;
+    world.fake.state.lock().outcome = longterm::Outcome::NeedsConsent;
+    let asked = promote(&world, of_fact(ID, "cost.centre")).await;
+    assert_eq!((asked.state(), asked.consent_challenge.as_str()), (pb::PromotionState::NeedsConsent, "challenge"));
+    assert_eq!(promote(&world, of_fact(ID, "cost.centre")).await, asked, "without consent it stays");
+    world.working().put_facts(put("cost.centre", "CC-43")).await.unwrap();
+    let mut consented = of_fact(ID, "cost.centre");
+    consented.statement.as_mut().unwrap().consent = asked.consent_challenge;
+    let done = promote(&world, consented.clone()).await;
+    assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, "CC-43"));
+    assert_eq!(promote(&world, consented).await, done, "one effect");
+    // Another text under the same id is another request, consent or not.
+    let mut other = of_fact(ID, "cost.centre");
+    let statement = other.statement.as_mut().unwrap();
+    (statement.content, statement.consent) = ("Something else.".into(), "challenge".into());
+    assert_eq!(reason(world.calls().promote(other).await), Reason::RequestIdReused);
+}
+on_both_ledgers!(consent_story: p06_a141_consent_lets_it_begin_anew_embedded, p06_a141_consent_lets_it_begin_anew_redis);
+
+fn end_with(ids: &[(&str, &str)]) -> working::EndTaskRequest {
+    let promotion = |(id, key): &(&str, &str)| working::TaskPromotion {
+        promotion_id: (*id).into(),
+        key: (*key).into(),
+        statement: Some(statement(longterm::Kind::Fact, "The default cost centre is CC-42.")),
+    };
+    working::EndTaskRequest {
+        user_id: "u1".into(),
+        task_id: "t".into(),
+        promotions: ids.iter().map(promotion).collect(),
+        ..Default::default()
+    }
+}
+
+async fn end_story(ledger: Arc<dyn Ledger>) {
+    // With the target up, the fact is promoted while the board lives.
+    let world = world_with_fact(ledger).await;
+    let ended = world.working().end_task(end_with(&[(ID, "cost.centre")])).await.unwrap().into_inner();
+    assert_eq!(ended.promotions[0].state(), pb::PromotionState::Committed);
+    assert!(!world.fake.state.lock().tasks.contains_key("t"));
+
+    // With the target down the task ends, and the journalled value is promoted when the target is back (rule P6).
+    let second = "01930000-0000-7000-8000-000000000002";
+    world.working().put_facts(put("other.key", "OK-7")).await.unwrap();
+    world.fake.longterm_down.store(true, Ordering::SeqCst);
+    let ended = world.working().end_task(end_with(&[(second, "other.key")])).await.unwrap().into_inner();
+    assert_eq!(ended.promotions[0].state(), pb::PromotionState::Deferred);
+    assert!(!world.fake.state.lock().tasks.contains_key("t"), "the board is gone");
+    world.fake.longterm_down.store(false, Ordering::SeqCst);
+    world.clock.advance(Duration::from_secs(60));
+    world.router.recover().await.unwrap();
+    let done = get(&world, second).await;
+    assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, "OK-7"));
+    let stored = world.fake.state.lock().statements.last().unwrap().clone();
+    assert_eq!((stored.source_quote.as_str(), stored.key.as_str()), ("OK-7", "other.key"));
+
+    // A fact that is not there, too many, a caller without the role: nothing ends.
+    let third = "01930000-0000-7000-8000-000000000003";
+    world.working().put_facts(put("a", "1")).await.unwrap();
+    assert_eq!(reason(world.working().end_task(end_with(&[(third, "no.such")])).await), Reason::NotFound);
+    assert_eq!(reason(world.working().end_task(end_with(&[(third, "a"); 17])).await), Reason::LimitReached);
+    let executor = world.channel_of(&world.router, principal(&[Role::TaskExecutor]));
+    let mut executor = working::working_memory_service_client::WorkingMemoryServiceClient::new(executor);
+    assert_eq!(reason(executor.end_task(end_with(&[(third, "a")])).await), Reason::RoleMissing);
+    assert!(world.fake.state.lock().tasks.contains_key("t"));
+    executor.end_task(end_with(&[])).await.unwrap();
+}
+on_both_ledgers!(end_story: p06_a_task_ends_with_its_promotions_embedded, p06_a_task_ends_with_its_promotions_redis);
+
+#[tokio::test]
+async fn p06_a_task_whose_promotions_cannot_be_journalled_does_not_end() {
+    let inner = embedded();
+    let world = world_with_fact(Arc::clone(&inner)).await;
+    let full: Arc<dyn Ledger> = Arc::new(Crashing { inner, writes: AtomicI64::new(0), lose_answer: false });
+    let router = world.another(&full).await;
+    let channel = world.channel_of(&router, principal(Role::ALL));
+    let mut client = working::working_memory_service_client::WorkingMemoryServiceClient::new(channel);
+    assert_eq!(reason(client.end_task(end_with(&[(ID, "cost.centre")])).await), Reason::StoreUnavailable);
+    assert!(world.fake.state.lock().tasks.contains_key("t"), "the board stays");
+    assert_eq!(world.fake.calls_of("EndTask").len(), 0);
+}
+
+/// The target took the value, its answer is lost, and then its writes are switched off: the source must not be unsealed as
+/// though nothing had been applied.
+async fn fence_story(ledger: Arc<dyn Ledger>, applied: bool) {
+    let world = world_with_fact(ledger).await;
+    world.fake.saga_calls.store(1, Ordering::SeqCst);
+    world.fake.lose_answer.store(applied, Ordering::SeqCst);
+    assert_eq!(promote(&world, of_fact(ID, "cost.centre")).await.state(), pb::PromotionState::Prepared);
+    world.fake.saga_calls.store(-1, Ordering::SeqCst);
+    world.modes.store(Arc::new(Modes { longterm: Mode::WriteOff, ..Modes::default() }));
+    world.clock.advance(Duration::from_secs(3));
+    world.router.recover().await.unwrap();
+    let now = get(&world, ID).await;
+    if applied {
+        assert_eq!(now.state(), pb::PromotionState::Committed, "it had been applied");
+        assert!(world.fake.fact("t", "cost.centre").overlay);
+        return;
+    }
+    assert_eq!(now.state(), pb::PromotionState::Deferred);
+    assert!(matches!(world.fake.state.lock().landed.get(ID), Some(Landed::Aborted)), "a late apply is refused");
+    world.working().put_facts(put("cost.centre", "CC-50")).await.unwrap();
+    world.modes.store(Arc::new(Modes::default()));
+    world.clock.advance(Duration::from_secs(60));
+    world.router.recover().await.unwrap();
+    let done = get(&world, ID).await;
+    assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, "CC-50"));
+}
+
+async fn fenced(ledger: Arc<dyn Ledger>) {
+    fence_story(ledger, false).await;
+}
+
+async fn applied_before(ledger: Arc<dyn Ledger>) {
+    fence_story(ledger, true).await;
+}
+on_both_ledgers!(fenced: p05_nothing_is_undone_without_the_fence_embedded, p05_nothing_is_undone_without_the_fence_redis);
+on_both_ledgers!(applied_before: p05_what_was_applied_is_not_deferred_embedded, p05_what_was_applied_is_not_deferred_redis);
+
+async fn listed(world: &World, request: pb::ListPromotionsRequest) -> pb::ListPromotionsResponse {
+    world.calls().list_promotions(request).await.unwrap().into_inner()
+}
+
+async fn list_story(ledger: Arc<dyn Ledger>) {
+    use futures::StreamExt as _;
+    let world = world_with_fact(ledger).await;
+    world.fake.put_turn("s", session::Role::User, "以后都用中文回复我");
+    let ids: Vec<String> = (1..=5).map(|n| format!("01930000-0000-7000-8000-00000000000{n}")).collect();
+    let own = || pb::WatchPromotionsRequest { user_id: "u1".into(), ..Default::default() };
+    let mut watch = world.calls().watch_promotions(own()).await.unwrap().into_inner();
+    for id in &ids {
+        world.clock.advance(Duration::from_secs(1));
+        let refused = id == &ids[4];
+        let quote = if refused { "not what was said" } else { "以后都用中文回复我" };
+        promote(&world, of_turn(id, 1, quote)).await;
+        // A watcher sees each, in whatever states it passed.
+        while let Some(seen) = watch.next().await {
+            let seen = seen.unwrap().promotion.unwrap();
+            let last = if refused { pb::PromotionState::Refused } else { pb::PromotionState::Committed };
+            if seen.promotion_id == *id && seen.state() == last {
+                break;
+            }
+        }
+    }
+    // Pages in order, a token of its own list only, a filter by state, nothing of others.
+    let page = |size: i32, token: &str| pb::ListPromotionsRequest {
+        user_id: "u1".into(),
+        page_size: size,
+        page_token: token.into(),
+        ..Default::default()
+    };
+    let (mut token, mut seen) = (String::new(), Vec::new());
+    loop {
+        let answer = listed(&world, page(2, &token)).await;
+        seen.extend(answer.promotions.into_iter().map(|p| p.promotion_id));
+        token = answer.next_page_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids);
+    let only = pb::ListPromotionsRequest { states: vec![pb::PromotionState::Refused.into()], ..page(0, "") };
+    let refused = listed(&world, only.clone()).await;
+    assert_eq!(refused.promotions.len(), 1);
+    let conditions: Vec<_> = refused.promotions[0].conditions.iter().map(|c| (c.condition.as_str(), c.verdict())).collect();
+    assert_eq!(
+        conditions,
+        [
+            ("STABLE", pb::ConditionVerdict::NotMet),
+            ("SELF_CONTAINED", pb::ConditionVerdict::Met),
+            ("AUTHORISED", pb::ConditionVerdict::Met)
+        ]
+    );
+    let token = listed(&world, page(2, "")).await.next_page_token;
+    let foreign = pb::ListPromotionsRequest { page_token: token, ..only };
+    assert_eq!(reason(world.calls().list_promotions(foreign).await), Reason::InvalidPageToken);
+    assert_eq!(reason(world.calls().list_promotions(page(-1, "")).await), Reason::InvalidField);
+    assert!(listed(&world, page(2_000, "")).await.capped);
+    let stranger = pb::ListPromotionsRequest { user_id: "u2".into(), ..Default::default() };
+    assert_eq!(listed(&world, stranger).await.promotions, []);
+    let agent = pb::ListPromotionsRequest { agent_id: "a1".into(), ..page(0, "") };
+    assert_eq!(listed(&world, agent).await.promotions, []);
+
+    // A watch of one promotion; of one that is not there, or is another user's.
+    let one = pb::WatchPromotionsRequest { promotion_ids: vec![ids[0].clone()], ..own() };
+    let first = world.calls().watch_promotions(one.clone()).await.unwrap().into_inner().next().await.unwrap().unwrap();
+    assert_eq!(first.promotion.unwrap().promotion_id, ids[0]);
+    let foreign = pb::WatchPromotionsRequest { user_id: "u2".into(), ..one };
+    let refused = world.calls().watch_promotions(foreign).await.map(|_| ());
+    assert_eq!(strata_api::error::fault(&refused.expect_err("not there")).reason, Reason::NotFound);
+}
+on_both_ledgers!(list_story: p09_lists_and_watches_embedded, p09_lists_and_watches_redis);

@@ -24,7 +24,7 @@ use strata_core::policy::control::Entry;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, Timestamp};
-use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, embedded::EmbeddedLedger, redis::RedisLedger};
+use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, Written, embedded::EmbeddedLedger, redis::RedisLedger};
 use strata_router::modes::{Modes, SharedModes};
 use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
 use strata_runtime::control::{Control, ControlStore, ModeBoard};
@@ -196,11 +196,21 @@ pub fn reason<T: std::fmt::Debug>(answer: Result<tonic::Response<T>, tonic::Stat
     strata_api::error::fault(&answer.expect_err("refused")).reason
 }
 
-/// A ledger whose journal takes only so many more writes: the router behind it crashes there, as far as anyone can see.
+/// A ledger that takes only so many more writes: the router behind it crashes there, as far as anyone can see.
 #[derive(Debug)]
 pub struct Crashing {
     pub inner: Arc<dyn Ledger>,
     pub writes: AtomicI64,
+    /// The last write is carried out and its answer is lost.
+    pub lose_answer: bool,
+}
+
+impl Crashing {
+    /// Whether a write is carried out, and whether its answer comes back.
+    fn fate(&self) -> (bool, bool) {
+        let left = self.writes.fetch_sub(1, Ordering::SeqCst);
+        (left > 0, left > i64::from(self.lose_answer))
+    }
 }
 
 #[async_trait]
@@ -209,7 +219,9 @@ impl Ledger for Crashing {
         self.inner.read(user, fields, now).await
     }
     async fn swap(&self, user: &str, changes: &[Change], now: Timestamp, keep_until: Timestamp) -> Result<Swap, Fault> {
-        self.inner.swap(user, changes, now, keep_until).await
+        let (carried_out, answered) = self.fate();
+        let swapped = if carried_out { self.inner.swap(user, changes, now, keep_until).await? } else { Swap::Lost };
+        if answered { Ok(swapped) } else { Err(Fault::unavailable("the ledger")) }
     }
     async fn journal_read(&self, user: &str, promotion_id: &str, now: Timestamp) -> Result<Option<JournalRow>, Fault> {
         self.inner.journal_read(user, promotion_id, now).await
@@ -220,16 +232,21 @@ impl Ledger for Crashing {
         promotion_id: &str,
         expected: Option<u64>,
         row: &JournalRow,
-        open: bool,
+        look_at: Option<Timestamp>,
         now: Timestamp,
         keep_until: Timestamp,
-    ) -> Result<bool, Fault> {
-        if self.writes.fetch_sub(1, Ordering::SeqCst) <= 0 {
-            return Err(Fault::unavailable("the journal"));
-        }
-        self.inner.journal_write(user, promotion_id, expected, row, open, now, keep_until).await
+    ) -> Result<Written, Fault> {
+        let (carried_out, answered) = self.fate();
+        let written = match carried_out {
+            true => self.inner.journal_write(user, promotion_id, expected, row, look_at, now, keep_until).await?,
+            false => Written::Lost,
+        };
+        if answered { Ok(written) } else { Err(Fault::unavailable("the journal")) }
     }
-    async fn journal_open(&self, _before: Timestamp, _now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
+    async fn journal_list(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        self.inner.journal_list(user, now).await
+    }
+    async fn journal_open(&self, _now: Timestamp) -> Result<Vec<OpenEntry>, Fault> {
         Ok(Vec::new())
     }
     async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault> {

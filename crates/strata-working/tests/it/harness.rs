@@ -249,7 +249,8 @@ impl Caller {
 
     pub async fn end_as(&self, task: &str, request_id: &str) -> Answer<pb::EndTaskResponse> {
         let (user_id, agent_id) = (self.user.clone(), self.agent.clone());
-        let body = pb::EndTaskRequest { user_id, agent_id, task_id: task.into(), request_id: request_id.into() };
+        let body =
+            pb::EndTaskRequest { user_id, agent_id, task_id: task.into(), request_id: request_id.into(), promotions: Vec::new() };
         self.working()
             .end_task(self.signed(body))
             .await

@@ -26,6 +26,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "strata-router",
         ],
     ),
+    // Proofs: the pure rules, and real routers over simulated layers.
+    ("strata-model", &["strata-core", "strata-api", "strata-runtime", "strata-router", "strata-testkit"]),
     // It holds one role in its own process, for the rows that are of the role and not of the way to it.
     ("strata-load", &["strata-core", "strata-api", "strata-text", "strata-runtime", "strata-longterm", "strata-testkit"]),
 ];

@@ -78,12 +78,7 @@ impl Cluster {
     /// The same, with this double for the vectors.
     pub fn quick_on(qdrant: Option<WireDouble>, env: &[(&'static str, String)]) -> Self {
         let mut cluster = Self::new(None, qdrant, &["all"]);
-        let vectors = [
-            ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
-            ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
-            ("STRATA_EMBEDDER__DIMENSIONS", VECTOR_DIMS.to_string()),
-        ];
-        cluster.env = vectors.into_iter().chain(env.iter().cloned()).collect();
+        cluster.env = caller_vectors().into_iter().chain(env.iter().cloned()).collect();
         cluster.start("all");
         cluster
     }
@@ -93,6 +88,18 @@ impl Cluster {
         let qdrant = with_qdrant.then(WireDouble::start);
         let mut cluster = Self::new(Some(RedisServer::start()), qdrant, &ROLES);
         for role in ROLES {
+            cluster.start(role);
+        }
+        cluster
+    }
+
+    /// One process per role and a second router, on a real Redis; long-term memory takes the callers' vectors, so that all of it
+    /// starts at once.
+    pub fn two_routers() -> Self {
+        let roles = ["working", "session", "longterm", "router", "router2"];
+        let mut cluster = Self::new(Some(RedisServer::start()), None, &roles);
+        cluster.env = caller_vectors().to_vec();
+        for role in roles {
             cluster.start(role);
         }
         cluster
@@ -109,11 +116,7 @@ impl Cluster {
         ];
         let fronts = ["working", "session", "longterm"].map(|role| (role, at(role)));
         cluster.proxies = fronts.into_iter().chain(stores).map(|(name, upstream)| (name, FaultProxy::start(upstream))).collect();
-        cluster.env = vec![
-            ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
-            ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
-            ("STRATA_EMBEDDER__DIMENSIONS", VECTOR_DIMS.to_string()),
-        ];
+        cluster.env = caller_vectors().to_vec();
         for role in ROLES {
             cluster.start(role);
         }
@@ -202,12 +205,14 @@ impl Cluster {
     /// Starts one process and waits for nothing.
     pub fn spawn(&self, role: &'static str) -> Child9 {
         let listen = format!("127.0.0.1:{}", self.port(role));
+        // A second router is a router.
+        let kind = role.trim_end_matches('2');
         let mut args = vec!["serve".to_owned(), "--data-dir".into(), self.folder.path().join(role).display().to_string()];
         if role == "all" {
             args.extend(["--listen".into(), listen]);
         } else {
-            args.extend(["--roles".into(), role.into()]);
-            args.extend([if role == "router" { "--listen" } else { "--internal-listen" }.into(), listen]);
+            args.extend(["--roles".into(), kind.into()]);
+            args.extend([if kind == "router" { "--listen" } else { "--internal-listen" }.into(), listen]);
         }
         if let Some(redis) = &self.redis {
             args.extend(["--redis-url".into(), self.proxy("redis").map_or_else(|| redis.url(), |proxy| proxy.url("redis"))]);
@@ -220,7 +225,7 @@ impl Cluster {
             .clean_env()
             .env("STRATA_EMBEDDER__MODEL_DIR", model_dir())
             .env("STRATA_SIGNING_KEYS", &self.key);
-        if role == "router" {
+        if kind == "router" {
             for layer in ["working", "session", "longterm"] {
                 let address = self.proxy(layer).map_or_else(|| self.address(layer), |proxy| proxy.url("http"));
                 launch = launch.env(format!("STRATA_PEERS__{}", layer.to_uppercase()), address);
@@ -269,6 +274,14 @@ impl Cluster {
     pub fn replay(&self, story: &str, run: &str) -> Output {
         strata(&["replay", &example(story).display().to_string(), "--server", &self.url(), "--json", "--run", run])
     }
+}
+
+fn caller_vectors() -> [(&'static str, String); 3] {
+    [
+        ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
+        ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
+        ("STRATA_EMBEDDER__DIMENSIONS", VECTOR_DIMS.to_string()),
+    ]
 }
 
 fn free_port() -> u16 {

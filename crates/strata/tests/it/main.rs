@@ -8,6 +8,7 @@ mod coverage;
 mod crash;
 mod degradation;
 mod episodes;
+mod fight;
 mod maintenance;
 mod observability;
 mod observe;
