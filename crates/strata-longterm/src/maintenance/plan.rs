@@ -242,6 +242,7 @@ fn judged(draft: &Draft, records: &[StoredRecord], sources: &[Source], wording: 
         request_id: None,
         vector: None,
         related: Vec::new(),
+        session_id: None,
     };
     let times = || sources.iter().map(|source| source.event_time);
     Some(Summary {

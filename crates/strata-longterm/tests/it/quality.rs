@@ -210,7 +210,7 @@ async fn rule_c10_a_candidate_is_asked_once_a_session_and_three_times_in_all() {
         let request = internal::RecordContextRequest {
             user_id: "u1".into(),
             recall_id: fresh().to_string(),
-            asked_ids: vec!std::slice::from_ref(&guess),
+            asked_ids: vec![guess.clone()],
             session_id: session.into(),
             ..Default::default()
         };

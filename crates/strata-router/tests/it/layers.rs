@@ -597,7 +597,7 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
                 refuse(Reason::NotFound, "no such memory")
             };
         };
-        Ok(Response::new(longterm::GetMemoryResponse { memory: Some(memory), ..Default::default() }))
+        Ok(Response::new(longterm::GetMemoryResponse { memory: Some(memory) }))
     }
 
     type ExportMemoriesStream = futures::stream::BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
