@@ -19,6 +19,7 @@ pub mod clean;
 pub mod cues;
 pub mod embed;
 mod http;
+pub mod needles;
 pub mod numerals;
 pub mod pii;
 pub mod rerank;
