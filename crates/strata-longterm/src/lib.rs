@@ -12,8 +12,11 @@
 //! ```
 
 mod admin;
+pub mod audit;
 pub mod backup;
 mod episodes;
+mod erase;
+pub mod erasure_log;
 pub mod index;
 mod intake;
 pub mod metadata;

@@ -51,6 +51,11 @@ impl OwnerScope {
         Ok(Self { owner: Owner { agent: agent.cloned(), ..self.owner.clone() }, erase_epoch: self.erase_epoch })
     }
 
+    /// The scope of a line of the erasure log, which is replayed without a caller.
+    pub(crate) const fn of_log(owner: Owner) -> Self {
+        Self { owner, erase_epoch: 0 }
+    }
+
     /// A scope without a header, for tests of what lies below the service.
     #[cfg(test)]
     pub(crate) const fn for_test(owner: Owner) -> Self {

@@ -43,7 +43,7 @@ owned! {
         GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
         PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
-        ListEpisodesRequest;
+        ListEpisodesRequest, EraseMemoriesRequest;
     router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest;
 }
 
@@ -58,6 +58,18 @@ impl Owned for strata_api::router::v1::GetPromotionRequest {
         self.user_id = user_id;
     }
 }
+
+macro_rules! owned_by_user {
+    ($($request:ident),*) => { $(
+        impl Owned for strata_api::longterm::v1::$request {
+            fn user_id(&self) -> &str { &self.user_id }
+            fn agent_id(&self) -> &str { "" }
+            fn set_user_id(&mut self, user_id: String) { self.user_id = user_id; }
+        }
+    )* };
+}
+
+owned_by_user!(GetErasureRequest, VerifyErasureRequest);
 
 /// A call that passed the gate.
 #[derive(Clone, Debug)]

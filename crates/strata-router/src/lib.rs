@@ -8,12 +8,14 @@
 //!   owners    who owns a key, over the ledger
 //!   attest    whether a quote stands in the turn it names
 //!   promote   the saga and its recovery
+//!   erase     what an erasure removes outside of long-term memory
 //!   assemble  the context
 //! ```
 
 mod archive;
 mod assemble;
 mod attest;
+mod erase;
 mod gate;
 mod layers;
 pub mod ledger;
@@ -173,7 +175,8 @@ impl RouterRole {
     /// `STORE_UNAVAILABLE`.
     pub async fn recover(&self) -> Result<(), Fault> {
         self.core.catch_up().await?;
-        self.core.recover().await
+        self.core.recover().await?;
+        self.core.recover_erasures().await
     }
 
     /// Stops the recovery and waits for what must finish, at most `deadline`.
@@ -198,6 +201,10 @@ async fn recovery(core: Arc<Core>) {
         };
         if let Err(fault) = work.await {
             tracing::debug!(%fault, "the recovery waits for the ledger");
+        }
+        // Whatever holds promotions up: an erasure goes on where it can (rule E4).
+        if let Err(fault) = core.recover_erasures().await {
+            tracing::debug!(%fault, "erasures wait for long-term memory");
         }
         round = round.wrapping_add(1);
         if tokio::time::timeout(RECOVERY, token.cancelled()).await.is_ok() {

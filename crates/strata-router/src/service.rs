@@ -1,8 +1,10 @@
 //! The router's own services: promotion, context, ownership, administration.
 
 use crate::gate::Core;
-use crate::layers::{answer, reading, relayed, signed};
+use crate::layers::{answer, reading, relayed, signed, without_transport};
 use crate::modes::Modes;
+use futures::TryStreamExt as _;
+use futures::stream::BoxStream;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1 as admin;
@@ -128,6 +130,22 @@ impl AdminService for Service {
     async fn backup(&self, request: Request<admin::BackupRequest>) -> Result<Response<admin::BackupResponse>, Status> {
         let request = self.0.operate("/strata.admin.v1.AdminService/Backup", request)?;
         relayed(self.0.layers.admin.clone().backup(request).await)
+    }
+
+    type ListAuditStream = BoxStream<'static, Result<admin::ListAuditResponse, Status>>;
+
+    async fn list_audit(&self, request: Request<admin::ListAuditRequest>) -> Result<Response<Self::ListAuditStream>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/ListAudit", request)?;
+        let entries = relayed(self.0.layers.admin.clone().list_audit(request).await)?.into_inner();
+        Ok(Response::new(Box::pin(entries.map_err(without_transport))))
+    }
+
+    async fn verify_audit(
+        &self,
+        request: Request<admin::VerifyAuditRequest>,
+    ) -> Result<Response<admin::VerifyAuditResponse>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/VerifyAudit", request)?;
+        relayed(self.0.layers.admin.clone().verify_audit(request).await)
     }
 
     async fn verify_consistency(

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// What stands in a text where something was erased.
-pub const ERASED: &str = "[erased]";
+pub const MARKER: &str = "[erased]";
 /// Characters from which a value is looked for by itself; shorter ones count only beside another (rule E2).
 pub const LONG: usize = 4;
 
@@ -72,11 +72,11 @@ impl Needles {
 
     /// Whether a text holds what is looked for.
     #[must_use]
-    pub fn hit(&self, text: &str) -> bool {
+    pub fn matches(&self, text: &str) -> bool {
         !self.find(text).is_empty()
     }
 
-    /// The text with [`ERASED`] in place of what is looked for; none when it holds nothing of it.
+    /// The text with [`MARKER`] in place of what is looked for; none when it holds nothing of it.
     #[must_use]
     pub fn redact(&self, text: &str) -> Option<String> {
         let found = self.find(text);
@@ -86,12 +86,12 @@ impl Needles {
         let (mut out, mut from) = (String::with_capacity(text.len()), 0);
         for span in found {
             out.push_str(&text[from..span.start]);
-            out.push_str(ERASED);
+            out.push_str(MARKER);
             from = span.end;
         }
         out.push_str(&text[from..]);
         // What was apart may stand together now.
-        Some(if self.hit(&out) { ERASED.to_owned() } else { out })
+        Some(if self.matches(&out) { MARKER.to_owned() } else { out })
     }
 
     /// Where it stands, in bytes of the text, in order, apart.
@@ -164,11 +164,11 @@ mod tests {
             "call 13800138000 now",
             "call 138-0013-8000 📞",
         ] {
-            assert!(needles.hit(text), "{text}");
+            assert!(needles.matches(text), "{text}");
             let redacted = needles.redact(text).expect("held it");
-            assert!(redacted.contains(ERASED) && !needles.hit(&redacted), "{redacted}");
+            assert!(redacted.contains(MARKER) && !needles.matches(&redacted), "{redacted}");
         }
-        assert!(!needles.hit("locker ZX-44710") && !needles.hit("Xlocker ZX-4471") && !needles.hit("1380013800"));
+        assert!(!needles.matches("locker ZX-44710") && !needles.matches("Xlocker ZX-4471") && !needles.matches("1380013800"));
         assert_eq!(needles.redact("I keep locker ZX-4471 shut").as_deref(), Some("I keep [erased] shut"));
         assert_eq!(needles.redact("nothing of it"), None);
     }
@@ -177,22 +177,22 @@ mod tests {
     fn e2_chinese_is_found_inside_a_sentence_and_by_the_normal_form_of_a_time() {
         let needles = of(&["对花生过敏", "下午2点30分"], &[]);
         assert_eq!(needles.redact("我从小就对花生过敏，请记住。").as_deref(), Some("我从小就[erased]，请记住。"));
-        assert!(needles.hit("我对 花生 过敏") && needles.hit("我對花生过敏 对花生过敏"));
-        assert!(!needles.hit("我不对花吃"));
+        assert!(needles.matches("我对 花生 过敏") && needles.matches("我對花生过敏 对花生过敏"));
+        assert!(!needles.matches("我不对花吃"));
     }
 
     #[test]
     fn e2_short_values_count_only_beside_another() {
         let needles = of(&["Theodore"], &["B7", "张伟"]);
-        assert!(!needles.hit("gate B7 is closed") && !needles.hit("张伟来了"));
+        assert!(!needles.matches("gate B7 is closed") && !needles.matches("张伟来了"));
         assert_eq!(needles.redact("张伟 sits at B7").as_deref(), Some("[erased] sits at [erased]"));
         assert_eq!(needles.redact("Theodore at B7").as_deref(), Some("[erased] at [erased]"));
-        assert!(!needles.hit("B75 张伟"), "5 does not stand in 50");
+        assert!(!needles.matches("B75 张伟"), "5 does not stand in 50");
     }
 
     #[test]
     fn nothing_is_looked_for_without_letters() {
         assert!(of(&["", "…", " \u{200b}"], &["!"]).is_empty());
-        assert!(!of(&["…"], &[]).hit("well…"));
+        assert!(!of(&["…"], &[]).matches("well…"));
     }
 }

@@ -119,6 +119,8 @@ const WRITE: &[Role] = &[Role::MemoryWriter, Role::RecordSystem];
 const CONFIRM: &[Role] = &[Role::MemoryWriter];
 const SYNC: &[Role] = &[Role::RecordSystem];
 const FORGET: &[Role] = &[Role::Eraser];
+const RECEIPTS: &[Role] = &[Role::Eraser, Role::Auditor];
+const AUDIT: &[Role] = &[Role::Auditor];
 const OPERATE: &[Role] = &[Role::Operator];
 const INTERNAL: &[Role] = &[];
 
@@ -177,6 +179,9 @@ pub const METHODS: &[Method] = &[
     method("/strata.longterm.v1.LongTermMemoryService/ImportMemories", Layer::Longterm, Access::Write, CONFIRM),
     method("/strata.longterm.v1.LongTermMemoryService/ForgetMemories", Layer::Longterm, Access::Release, FORGET),
     method("/strata.longterm.v1.LongTermMemoryService/RestoreMemories", Layer::Longterm, Access::Write, CONFIRM),
+    method("/strata.longterm.v1.LongTermMemoryService/EraseMemories", Layer::Longterm, Access::Release, FORGET),
+    method("/strata.longterm.v1.LongTermMemoryService/GetErasure", Layer::Longterm, Access::Read, RECEIPTS),
+    method("/strata.longterm.v1.LongTermMemoryService/VerifyErasure", Layer::Longterm, Access::Read, RECEIPTS),
     method("/strata.router.v1.RouterService/Promote", Layer::Router, Access::Promote, WRITE),
     method("/strata.router.v1.RouterService/GetPromotion", Layer::Router, Access::Read, READ),
     method("/strata.router.v1.RouterService/AssembleContext", Layer::Router, Access::Recall, READ),
@@ -185,6 +190,10 @@ pub const METHODS: &[Method] = &[
     method("/strata.admin.v1.AdminService/Reindex", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.admin.v1.AdminService/Backup", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.admin.v1.AdminService/VerifyConsistency", Layer::Longterm, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/ListAudit", Layer::Longterm, Access::Release, AUDIT),
+    method("/strata.admin.v1.AdminService/VerifyAudit", Layer::Longterm, Access::Release, AUDIT),
+    method("/strata.internal.v1.ErasureJournalService/ListOpenErasures", Layer::Longterm, Access::Internal, INTERNAL),
+    method("/strata.internal.v1.ErasureJournalService/SettleErasure", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.internal.v1.ParticipantService/Seal", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.ParticipantService/Settle", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.SessionFactService/OverlayFacts", Layer::Session, Access::Internal, INTERNAL),

@@ -14,11 +14,14 @@
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
+//! | [`erasures`] | the journal and the receipts of erasures |
+//! | [`wipe`] | what an erasure removes and redacts in this file |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
 pub mod cursors;
 pub mod entities;
 pub mod episodes;
+pub mod erasures;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
@@ -28,6 +31,7 @@ pub mod search;
 pub mod skills;
 pub mod transfer;
 pub mod usage;
+pub mod wipe;
 
 pub use owner::{StoredOwner, Visible};
 pub use row::StoredRecord;
@@ -42,6 +46,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "cursors of record systems", sql: SYNC },
     Migration { version: 4, name: "entities, relations, skills", sql: PARTS },
     Migration { version: 5, name: "episodes, archived turns", sql: EPISODES },
+    Migration { version: 6, name: "erasures", sql: ERASURES },
 ];
 
 /// Every table, index and trigger.
@@ -58,6 +63,9 @@ const PARTS: &str = include_str!("migrations/0004_parts.sql");
 
 /// What stays of ended sessions.
 const EPISODES: &str = include_str!("migrations/0005_episodes.sql");
+
+/// What was erased, and what is being erased.
+const ERASURES: &str = include_str!("migrations/0006_erasures.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

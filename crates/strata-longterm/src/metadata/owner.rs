@@ -129,6 +129,20 @@ fn insert(db: &Connection, sql: &str, params: &[&dyn ToSql]) -> Result<i64, Faul
     statement.insert(params).sql()
 }
 
+/// Until when everything of an owner was erased last, if it was: what was said up to then does not come in any more (rule E7).
+///
+/// # Errors
+/// As the database says.
+pub fn erased_before(db: &Connection, owner: StoredOwner) -> Result<Option<Timestamp>, Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT max(o.erased_before, u.erased_before) FROM owners o JOIN users u ON u.user_id = o.user_id WHERE o.owner_id = ?1",
+        )
+        .sql()?;
+    let time: i64 = statement.query_row([owner.owner_id], |row| row.get(0)).sql()?;
+    Ok((time > 0).then_some(Timestamp(time)))
+}
+
 /// The next revision of the user: every write of a user has one.
 ///
 /// # Errors
@@ -176,7 +190,10 @@ pub fn claim(
     now: Timestamp,
 ) -> Result<u64, Fault> {
     let previous = self::key(db, owner, key)?;
-    let epoch = ownership::next_epoch(previous.map_or(0, |row| row.epoch), now);
+    // A key that went with an erasure has left the highest of such epochs behind.
+    let mut floor = db.prepare_cached("SELECT epoch_floor FROM owners WHERE owner_id = ?1").sql()?;
+    let floor: u64 = floor.query_row([owner.owner_id], |row| row.get(0)).sql()?;
+    let epoch = ownership::next_epoch(previous.map_or(floor, |row| row.epoch.max(floor)), now);
     let mut statement = db
         .prepare_cached(
             "INSERT INTO owner_keys (owner_id, key, epoch, state, last_event, system_owned) VALUES (?1, ?2, ?3, 'OWNED', ?4, ?5) \

@@ -263,16 +263,6 @@ async fn ground(user: &Caller) -> Ground {
     Ground { record, entities: ids.try_into().expect("two") }
 }
 
-fn provenance(statement: &pb::Statement) -> pb::Provenance {
-    pb::Provenance {
-        source: statement.source,
-        source_ref: Some(turn("s1", 1)),
-        source_quote: statement.source_quote.clone(),
-        trigger: statement.trigger,
-        consent: String::new(),
-    }
-}
-
 /// Sends a statement's words through one RPC; answers the reason of the refusal, or none when it was not refused.
 async fn plant(rpc: &str, user: &Caller, ground: &Ground, statement: pb::Statement, n: usize) -> Option<String> {
     let user_id = user.user.clone();

@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod episodes;
+mod erase;
 mod gate;
 mod isolation;
 mod model;

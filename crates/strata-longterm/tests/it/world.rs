@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use strata_api::convert::common::wire_value;
 use strata_api::convert::longterm::wire_attestation;
 use strata_api::error;
+use strata_api::internal::v1::erasure_journal_service_client::ErasureJournalServiceClient;
 use strata_api::internal::v1::target_service_client::TargetServiceClient;
 use strata_api::longterm::v1 as pb;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
@@ -76,6 +77,8 @@ impl World {
             database: database.clone(),
             index: IndexConfig::Exact,
             backups: Some(directory.path().join("backups")),
+            backup_days: Some(30),
+            erasure_log: Some(directory.path().join("erasures")),
             embedder,
             reranker: None,
             registry: Arc::new(Registry::builtin()),
@@ -226,6 +229,10 @@ impl Caller {
 
     pub fn target(&self) -> TargetServiceClient<RpcChannel> {
         TargetServiceClient::new(self.channel())
+    }
+
+    pub fn journal(&self) -> ErasureJournalServiceClient<RpcChannel> {
+        ErasureJournalServiceClient::new(self.channel())
     }
 
     /// A new turn of the session.
@@ -423,3 +430,14 @@ pub fn rules(result: &pb::WriteResult) -> Vec<&str> {
 }
 
 pub const DAY: i64 = 86_400 * SECOND;
+
+/// What a statement says about itself.
+pub fn provenance(statement: &pb::Statement) -> pb::Provenance {
+    pb::Provenance {
+        source: statement.source,
+        source_ref: Some(turn("s1", 1)),
+        source_quote: statement.source_quote.clone(),
+        trigger: statement.trigger,
+        consent: String::new(),
+    }
+}

@@ -199,6 +199,32 @@ impl Ledger for EmbeddedLedger {
         Ok(())
     }
 
+    async fn journal_of(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        let user = user.to_owned();
+        let read = move |connection: &Connection| -> Result<Vec<JournalRow>, SqliteError> {
+            let mut statement = connection.prepare_cached(
+                "SELECT revision, entry FROM promotions WHERE user = ?1 AND keep_until > ?2 ORDER BY promotion_id",
+            )?;
+            let rows = statement.query_map(params![user, now.micros()], |row| {
+                Ok(JournalRow { revision: row.get::<_, i64>(0)?.cast_unsigned(), entry: row.get(1)? })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        let user = user.to_owned();
+        let write = move |connection: &Connection| -> Result<u64, SqliteError> {
+            Ok(connection.execute("DELETE FROM ledger_fields WHERE user = ?1", [user])? as u64)
+        };
+        Ok(self.database.write(write).await?)
+    }
+
+    async fn reclaim(&self) -> Result<bool, Fault> {
+        Ok(self.database.checkpoint().await?)
+    }
+
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {
         let write = move |connection: &Connection| -> Result<(), SqliteError> {
             // In small portions: everyone waits for the writer.

@@ -6,6 +6,7 @@
 //!   Redis      strata:{user}:ledger            one hash per user     k:<key> -> KeyState, s:<scope> -> keys claimed there
 //!              strata:{user}:promotion:<id>    one hash per entry    revision, entry
 //!              strata:promotions:open          sorted set            entries a router has still to look at
+//!              strata:{user}:promotions        set                   ids of the user's entries
 //!   embedded   ledger_fields, promotions       the same, in SQLite
 //! ```
 
@@ -110,6 +111,24 @@ pub trait Ledger: Send + Sync + Debug {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault>;
+
+    /// Every entry of a user, open or not: what an erasure looks through.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn journal_of(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault>;
+
+    /// Removes every claim and mark of a user (rule E5); answers how many fields went.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault>;
+
+    /// Takes what was removed off the medium as far as the store can; answers whether it is gone from it now.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn reclaim(&self) -> Result<bool, Fault>;
 
     /// Removes what is past its time, where the store does not do so by itself.
     ///

@@ -35,11 +35,14 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then redis.call('PEXPIRE', KE
 return 1
 ";
 
-/// Writes an entry against its revision. KEYS: the entry. ARGV: expected revision ('' none), new revision, entry, TTL in ms.
+/// Writes an entry against its revision, and its id into the user's list. KEYS: the entry, the list. ARGV: expected revision
+/// ('' none), new revision, entry, TTL in ms, id.
 const JOURNAL: &str = r"
 if (redis.call('HGET', KEYS[1], 'revision') or '') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'revision', ARGV[2], 'entry', ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('SADD', KEYS[2], ARGV[5])
+if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 1
 ";
 
@@ -67,6 +70,10 @@ fn hash_key(user: &str) -> String {
 
 fn entry_key(user: &str, promotion_id: &str) -> String {
     format!("strata:{{{}}}:promotion:{promotion_id}", tag(user))
+}
+
+fn list_key(user: &str) -> String {
+    format!("strata:{{{}}}:promotions", tag(user))
 }
 
 fn ttl_ms(now: Timestamp, keep_until: Timestamp) -> i64 {
@@ -146,8 +153,10 @@ impl Ledger for RedisLedger {
             row.revision.to_string(),
             row.entry.clone(),
             ttl_ms(now, keep_until).to_string(),
+            promotion_id.to_owned(),
         ];
-        let written: i64 = self.pool.script(&self.journal, &[entry_key(user, promotion_id)], args.as_slice()).await?;
+        let keys = [entry_key(user, promotion_id), list_key(user)];
+        let written: i64 = self.pool.script(&self.journal, &keys, args.as_slice()).await?;
         if written == 1 && !open {
             self.journal_close(&name).await?;
         }
@@ -166,6 +175,37 @@ impl Ledger for RedisLedger {
         command.arg(OPEN).arg(member(entry));
         let _removed: i64 = self.pool.command(&command).await?;
         Ok(())
+    }
+
+    async fn journal_of(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        let mut command = cmd("SMEMBERS");
+        command.arg(list_key(user));
+        let mut ids: Vec<String> = self.pool.command(&command).await?;
+        ids.sort();
+        let mut out = Vec::new();
+        for id in ids {
+            if let Some(row) = self.journal_read(user, &id, now).await? {
+                out.push(row);
+                continue;
+            }
+            // Its entry has lived its time.
+            let mut gone = cmd("SREM");
+            gone.arg(list_key(user)).arg(&id);
+            let _removed: i64 = self.pool.command(&gone).await?;
+        }
+        Ok(out)
+    }
+
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("HLEN").arg(hash_key(user));
+        pipeline.cmd("DEL").arg(hash_key(user)).ignore();
+        let (fields,): (u64,) = self.pool.pipeline(&pipeline).await?;
+        Ok(fields)
+    }
+
+    async fn reclaim(&self) -> Result<bool, Fault> {
+        Ok(false)
     }
 
     async fn sweep(&self, _now: Timestamp) -> Result<(), Fault> {

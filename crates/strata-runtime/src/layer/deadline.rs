@@ -32,12 +32,15 @@ pub struct Deadline {
 }
 
 /// Methods that walk a whole store: their time grows with it.
-pub const LONG_METHODS: [&str; 5] = [
+pub const LONG_METHODS: [&str; 8] = [
+    "/strata.admin.v1.AdminService/ListAudit",
+    "/strata.admin.v1.AdminService/VerifyAudit",
     "/strata.admin.v1.AdminService/Reindex",
     "/strata.admin.v1.AdminService/Backup",
     "/strata.admin.v1.AdminService/VerifyConsistency",
     "/strata.longterm.v1.LongTermMemoryService/ExportMemories",
     "/strata.longterm.v1.LongTermMemoryService/ImportMemories",
+    "/strata.longterm.v1.LongTermMemoryService/VerifyErasure",
 ];
 
 impl Default for Deadline {
