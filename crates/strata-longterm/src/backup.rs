@@ -193,7 +193,7 @@ pub async fn restore(
     }
     let stamp = (now.micros() / SECOND).to_string();
     let plan = Restore { from, to, checksum, migrations: MIGRATIONS, stamp: &stamp };
-    let (restored, contents) = backup::restore(plan, |db| {
+    let (mut restored, contents) = backup::restore(plan, |db| {
         relay::mark_restored(db)?;
         // Whoever opens it next erases again before anything is served, should this process not come to it.
         search::set_meta(db, erasure_log::PENDING, Some("restored"))?;
@@ -209,6 +209,7 @@ pub async fn restore(
             ""
         };
         let replayed = erasure_log::replay_pending(&database, lines, erasures.tombstones.clone(), &name, lost, now).await;
+        restored.generation = database.generation();
         database.close().await;
         Ok::<_, Fault>(replayed?.unwrap_or_default())
     };

@@ -108,7 +108,7 @@ impl Scope {
     /// Words that a caller names.
     #[must_use]
     pub fn of_words(words: &[String]) -> Self {
-        Self { values: words.iter().cloned().collect(), ..Self::default() }
+        Self { texts: words.iter().cloned().collect(), ..Self::default() }
     }
 
     /// What stays when it is closed: references, no content.

@@ -799,7 +799,8 @@ pub fn remove_part(
     Ok(())
 }
 
-/// Records that hold one of these words, of every status; entities and skills are found by the sweep itself.
+/// Records that say one of these words, of every status. Where only a quote holds them the sweep takes them out of it, and it
+/// finds entities and skills.
 ///
 /// # Errors
 /// As the database says.
@@ -807,15 +808,13 @@ pub fn mentioning(db: &Connection, owner_ids: &[i64], words: &Needles) -> Result
     if owner_ids.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let sql = format!(
-        "SELECT memory_id, content, coalesce(value, ''), source_quote, coalesce(key, '') FROM records WHERE {}",
-        among(owner_ids)
-    );
+    let sql =
+        format!("SELECT memory_id, content, coalesce(value, ''), coalesce(key, '') FROM records WHERE {}", among(owner_ids));
     let mut statement = db.prepare_cached(&sql).sql()?;
     let mut rows = statement.query([]).sql()?;
     let mut out = BTreeSet::new();
     while let Some(row) = rows.next().sql()? {
-        for at in 1..=4 {
+        for at in 1..=3 {
             if words.matches(&row.get::<_, String>(at).sql()?) {
                 out.insert(id_from(row.get(0).sql()?));
                 break;

@@ -383,9 +383,9 @@ async fn e2_by_id_a_value_is_taken_out_of_turns_and_other_records_are_named_not_
 async fn e2_chinese_full_width_and_hidden_characters_are_found_in_archived_turns() {
     let world = World::new().await;
     let user = world.user("u1");
-    let gone = id(&user.remember(says("我的储物柜密码是ＺＸ－４４７１")).await.expect("stored"));
+    let gone = id(&user.remember(says("我的储物柜编号是ＺＸ－４４７１")).await.expect("stored"));
     let turns = [
-        (session::Role::User, "我的储物柜密码是ZX-4471，请记住"),
+        (session::Role::User, "我的储物柜编号是ZX-4471，请记住"),
         (session::Role::Assistant, "好的，zx\u{200b}4471 \u{202e}📦 已记下"),
         (session::Role::User, "今天天气怎么样"),
     ];
@@ -465,7 +465,8 @@ async fn e2_calls_from_before_the_erasure_are_refused() {
     let before = strata_core::Clock::now(&world.clock);
     world.later(SECOND).await;
     erase_ids(&user, &[&gone]).await;
-    let mut claims = user.claims(Some(strata_core::id::Level::User));
+    let system = user.clone().roles([Role::RecordSystem, Role::Reader]);
+    let mut claims = system.claims(Some(strata_core::id::Level::User));
     claims.erase_epoch = u64::try_from(before.micros()).expect("after 1970");
     let mut late = pb::long_term_memory_service_client::LongTermMemoryServiceClient::new(user.channel_with(Some(claims.clone())));
     let record = pb::SystemRecord { system: "crm".into(), record_id: "1".into() };

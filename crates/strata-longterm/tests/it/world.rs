@@ -127,10 +127,12 @@ impl World {
         self.clock.advance_micros(micros);
     }
 
-    /// Whether the bytes of `text` stand anywhere in the files of the database.
+    /// Whether the bytes of `text` stand anywhere in the files of the database or in the erasure log; backups are left out.
     pub fn files_hold(&self, text: &str) -> bool {
-        std::fs::read_dir(self.directory.path()).expect("the directory").any(|entry| {
-            let bytes = std::fs::read(entry.expect("an entry").path()).expect("a file");
+        let log = self.directory.path().join("erasures").join(strata_longterm::erasure_log::FILE);
+        let own = std::fs::read_dir(self.directory.path()).expect("the directory").map(|entry| entry.expect("an entry").path());
+        own.chain([log]).filter(|path| path.is_file()).any(|path| {
+            let bytes = std::fs::read(path).expect("a file");
             bytes.windows(text.len()).any(|window| window == text.as_bytes())
         })
     }
