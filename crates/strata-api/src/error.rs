@@ -109,6 +109,7 @@ pub const METADATA_KEYS: &[&str] = &[
     "key",
     "generation",
     "checkpoint_time",
+    "erase_epoch",
     "current_value",
     "value",
     "state",

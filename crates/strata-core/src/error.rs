@@ -127,6 +127,8 @@ reasons! {
     SummaryRefused = "SUMMARY_REFUSED", FailedPrecondition, retry: false, wrote: false;
     /// The artifact was there and its time is over; its trace id was not reused.
     ArtifactGone = "ARTIFACT_GONE", NotFound, retry: false, wrote: false;
+    /// The call was signed before the user's last erasure (rule E2); metadata names the erase epoch.
+    StaleEraseEpoch = "STALE_ERASE_EPOCH", Aborted, retry: false, wrote: false;
 }
 
 /// One field that was refused, and how to mend it.

@@ -46,6 +46,15 @@ pub const SESSION_TTL_MAX_SECONDS: i64 = 30 * 24 * 3600;
 pub const SESSIONS_PER_USER: u32 = 10_000;
 /// Bytes of a speaker's name and of a caller's own turn id: names, not texts.
 pub const TURN_NAME_BYTES: usize = 128;
+/// Seconds that a store keeps a user's erase epoch (rule E2): as long as a session may live without use. A header that is
+/// older has expired long before.
+pub const ERASE_EPOCH_SECONDS: i64 = SESSION_TTL_MAX_SECONDS;
+/// Texts, short texts or keys that one erasure searches a layer for; it is made in parts when it has more.
+pub const ERASE_TEXTS: usize = 512;
+/// Turns that one erasure names.
+pub const ERASE_TURNS: usize = 10_000;
+/// Records that one erasure names.
+pub const ERASE_RECORDS: usize = 4_096;
 /// Days that the turns of an episode are kept (rule S14).
 pub const ARCHIVED_TURN_DAYS: i64 = 30;
 /// Episodes of one owner: a session an hour for eleven years.

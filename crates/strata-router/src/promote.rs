@@ -435,7 +435,7 @@ impl Core {
             Ok(Ok(applied)) => event_of(&entry.owner, applied.result.unwrap_or_default()).map(Some),
             Ok(Err(fault)) if fault.reason == Reason::PromotionAborted => Ok(Some(Event::AbortWritten)),
             // The user has erased since: the erasure cancels it, or looks through it and signs it again (rule E2).
-            Ok(Err(fault)) if fault.reason == Reason::StaleEpoch => Ok(None),
+            Ok(Err(fault)) if fault.reason == Reason::StaleEraseEpoch => Ok(None),
             Ok(Err(fault)) if fault.reason.retry_safe() && !fault.reason.may_have_written() => {
                 Ok(Some(Event::TargetOff { because: finding("P6", "DEFERRED", fault.message) }))
             }

@@ -18,6 +18,7 @@ pub mod health;
 pub mod layer;
 pub mod lifecycle;
 pub mod ports;
+pub mod redis_files;
 pub mod redis_store;
 pub mod retry;
 pub mod server;

@@ -17,6 +17,10 @@ use tonic::{Status, Streaming};
 /// Effort of the compression: the library's own default.
 const LEVEL: i32 = 3;
 
+/// Bytes of the part before that a search sees again: more than the longest text that is searched for, written wide and with
+/// something invisible behind every letter.
+const OVERLAP: usize = 64 * 1024;
+
 /// The messages of a GetArtifact.
 pub(crate) type Parts = BoxStream<'static, Result<pb::GetArtifactResponse, Status>>;
 
@@ -64,15 +68,23 @@ impl Incoming {
     }
 }
 
+/// Where an artifact goes, and by whom.
+pub(crate) struct Destination {
+    pub(crate) key: SessionKey,
+    pub(crate) agent: Option<AgentId>,
+    pub(crate) now: Timestamp,
+    /// Erase epoch of the signed header (rule E2).
+    pub(crate) erase_epoch: u64,
+}
+
 /// Stores what the stream brings, `header` first.
 pub(crate) async fn put(
     shared: &Arc<Shared>,
-    key: SessionKey,
-    agent: Option<AgentId>,
-    now: Timestamp,
+    to: Destination,
     mut header: pb::PutArtifactRequest,
     mut rest: Streaming<pb::PutArtifactRequest>,
 ) -> Result<pb::PutArtifactResponse, Fault> {
+    let Destination { key, agent, now, erase_epoch } = to;
     let mut artifact = convert::artifact(&header, now)?;
     let request_id = common::request_id(&header.request_id)?;
     let mut incoming =
@@ -101,7 +113,7 @@ pub(crate) async fn put(
     });
     let stored = answer(&artifact);
     let upload = shared.ports.ids.next().simple().to_string();
-    let write = ArtifactWrite { key, agent, now, artifact, parts, upload, request };
+    let write = ArtifactWrite { key, agent, now, artifact, parts, upload, erase_epoch, request };
     let store = Arc::clone(&shared.store);
     match detached_write(async move { store.put_artifact(write).await }).await? {
         ArtifactPut::Stored => Ok(stored),
@@ -143,6 +155,36 @@ impl Outgoing {
         }
         Ok(Some((pb::GetArtifactResponse { artifact, data }, self)))
     }
+}
+
+/// Reads an artifact's bytes in parts, until `found` says of one that it is enough; answers whether it did. Each look sees the
+/// end of the part before as well, so that nothing is missed between two parts.
+///
+/// # Errors
+/// `ARTIFACT_GONE`, those of the store, `INTERNAL` for a part that cannot be read.
+pub(crate) async fn any_part(
+    shared: &Shared,
+    key: &SessionKey,
+    artifact: &Artifact,
+    found: impl Fn(&[u8]) -> bool + Clone + Send + 'static,
+) -> Result<bool, Fault> {
+    let mut window = Vec::new();
+    for part in 0..artifact.parts {
+        let stored = shared.store.artifact_part(key, shared.ports.clock.now(), &artifact.trace_id, part).await?;
+        let (found, mut before) = (found.clone(), std::mem::take(&mut window));
+        let look = move || {
+            let part = zstd::bulk::decompress(&stored, limits::ARTIFACT_PART_BYTES).map_err(|_| broken())?;
+            before.drain(..before.len().saturating_sub(OVERLAP));
+            before.extend(part);
+            Ok::<_, Fault>((found(&before), before))
+        };
+        let (hit, seen) = shared.tasks.blocking("artifact search", look).await.map_err(|_| broken())??;
+        if hit {
+            return Ok(true);
+        }
+        window = seen;
+    }
+    Ok(false)
 }
 
 /// Reads an artifact part by part.

@@ -1,7 +1,7 @@
 //! What is kept of turns: compressions, summaries that a client made, anchors. Reads what a plan needs, has the rules decide
 //! (`strata_core::policy::{session, summary}`), and commits by comparing versions. What was appended in between is never covered: a plan covers the turns it has read, no others (case C115).
 
-use crate::store::{Commit, Committed, RequestKey, SessionKey, SessionStore, State, TurnsRead, ended, not_found};
+use crate::store::{Commit, Committed, Redaction, RequestKey, SessionKey, SessionStore, State, TurnsRead, ended, not_found};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use strata_core::policy::session::{
@@ -71,7 +71,14 @@ pub(crate) struct Request<'a> {
     pub(crate) encode: &'a (dyn Fn(&Edited) -> Vec<u8> + Send + Sync),
 }
 
-type CueKey = (SessionKey, u64, u32);
+/// Session, incarnation, number and hash of the text: a redacted turn is another one (rule E2), in every replica.
+type CueKey = (SessionKey, u64, u32, u64);
+
+fn cue_key(key: &SessionKey, incarnation: u64, turn: &Turn) -> CueKey {
+    let mut first = [0; 8];
+    blake3::Hasher::new().update(turn.text.as_bytes()).finalize_xof().fill(&mut first);
+    (key.clone(), incarnation, turn.seq, u64::from_le_bytes(first))
+}
 
 /// Runs compressions.
 #[derive(Clone, Debug)]
@@ -147,7 +154,7 @@ impl Compressor {
         Self { store, clock, tasks, cues, lanes }
     }
 
-    fn lane(&self, key: &SessionKey) -> &tokio::sync::Mutex<()> {
+    pub(crate) fn lane(&self, key: &SessionKey) -> &tokio::sync::Mutex<()> {
         let tag = key.session_tag();
         let place = tag
             .bytes()
@@ -163,7 +170,7 @@ impl Compressor {
     /// As [`Compressor::run`].
     pub(crate) async fn run_due(&self, settings: &SessionSettings, key: &SessionKey) -> Result<bool, Fault> {
         let Ok(_lane) = self.lane(key).try_lock() else { return Ok(false) };
-        self.attempt(settings, key, &Edit::Compress { keep: settings.keep_turns }, None).await.map(|_| true)
+        self.attempt(settings, key, &Edit::Compress { keep: settings.keep_turns }, None, None).await.map(|_| true)
     }
 
     /// Makes a change. With nothing to compress the answer has no summary (rule S8).
@@ -178,13 +185,14 @@ impl Compressor {
         key: &SessionKey,
         edit: &Edit,
         request: Option<Request<'_>>,
+        erase_epoch: u64,
     ) -> Result<Answer, Fault> {
         // An anchor costs nothing to plan again and must not wait for a compression that reads thousands of turns.
         let _lane = match edit {
             Edit::Anchor(_) => None,
             Edit::Compress { .. } | Edit::Summary(_) | Edit::Release(_) => Some(self.lane(key).lock().await),
         };
-        self.attempt(settings, key, edit, request).await
+        self.attempt(settings, key, edit, request, Some(erase_epoch)).await
     }
 
     async fn attempt(
@@ -193,6 +201,7 @@ impl Compressor {
         key: &SessionKey,
         edit: &Edit,
         request: Option<Request<'_>>,
+        erase_epoch: Option<u64>,
     ) -> Result<Answer, Fault> {
         for _ in 0..ATTEMPTS {
             let now = self.clock.now();
@@ -211,6 +220,7 @@ impl Compressor {
             if request.is_none() && changes_nothing(&commit) {
                 return Ok(Answer::New(edited));
             }
+            commit.erase_epoch = erase_epoch;
             commit.request = request.as_ref().map(|r| (r.key, (r.encode)(&edited)));
             match self.store.commit(commit).await? {
                 Committed::Yes => return Ok(Answer::New(edited)),
@@ -243,7 +253,25 @@ impl Compressor {
         Ok(())
     }
 
-    fn unchanged(&self, key: &SessionKey, state: &State) -> Commit {
+    /// The range of a summary again, from its originals as they are now; none when they are gone.
+    pub(crate) async fn again(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        state: &State,
+        summary: &Summary,
+    ) -> Result<Option<Summary>, Fault> {
+        let origin = Origin {
+            range: SeqRange { from: summary.from, to: summary.to },
+            level: summary.level,
+            shape: state.head.shape.unwrap_or(Shape::Exploratory),
+            anchored: BTreeSet::new(),
+            claim: None,
+        };
+        self.remake(settings, key, state, origin, &BTreeMap::new()).await
+    }
+
+    pub(crate) fn unchanged(&self, key: &SessionKey, state: &State) -> Commit {
         Commit {
             key: key.clone(),
             now: self.clock.now(),
@@ -258,6 +286,8 @@ impl Compressor {
             verdicts: Vec::new(),
             pinned: Vec::new(),
             unpinned: Vec::new(),
+            redaction: Redaction::default(),
+            erase_epoch: None,
             request: None,
         }
     }
@@ -532,7 +562,13 @@ impl Compressor {
     }
 
     /// Turns of a range with their verdicts, in as many steps as their size asks for.
-    async fn read(&self, key: &SessionKey, incarnation: u64, from: u32, to: u32) -> Result<(Vec<Turn>, Vec<Verdict>), Fault> {
+    pub(crate) async fn read(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        from: u32,
+        to: u32,
+    ) -> Result<(Vec<Turn>, Vec<Verdict>), Fault> {
         let (mut turns, mut verdicts) = (Vec::new(), Vec::new());
         let mut next = from;
         while next <= to {
@@ -556,7 +592,7 @@ impl Compressor {
             turns
                 .into_iter()
                 .map(|turn| {
-                    let place = (key.clone(), incarnation, turn.seq);
+                    let place = cue_key(&key, incarnation, &turn);
                     let cues = cache.get(&place).unwrap_or_else(|| {
                         let cues = Arc::new(turn_cues(&turn.text, turn.role));
                         cache.insert(place, Arc::clone(&cues));

@@ -1,6 +1,7 @@
 //! The role: what it needs, how it starts, what it serves, how it stops.
 
 use crate::compress::Compressor;
+use crate::erase::SeenEpochs;
 use crate::search::Searcher;
 use crate::service::{SessionService, Shared};
 use crate::store::SessionStore;
@@ -9,6 +10,7 @@ use crate::store::redis::RedisSessions;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Duration;
+use strata_api::internal::v1::session_erasure_service_server::SessionErasureServiceServer;
 use strata_api::internal::v1::session_fact_service_server::SessionFactServiceServer;
 use strata_api::page::PageTokens;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
@@ -98,6 +100,7 @@ impl SessionRole {
             searcher,
             page_tokens: deps.page_tokens,
             tasks,
+            epochs: SeenEpochs::default(),
         };
         let role = Self { shared: Arc::new(shared) };
         role.start_sweeper();
@@ -129,10 +132,13 @@ impl SessionRole {
         let sessions = SessionMemoryServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        let facts = SessionFactServiceServer::new(service)
+        let facts = SessionFactServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        Routes::new(sessions).add_service(facts)
+        let erasure = SessionErasureServiceServer::new(service)
+            .max_decoding_message_size(limits::MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MESSAGE_BYTES);
+        Routes::new(sessions).add_service(facts).add_service(erasure)
     }
 
     /// Whether the role can serve. Asks the store, within its bounds of time; renews no session (case C094).

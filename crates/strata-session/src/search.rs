@@ -37,7 +37,8 @@ impl Analysed {
     }
 }
 
-type Place = (SessionKey, u64);
+/// Session, incarnation, and how often it was redacted: what was made of other texts is not looked at (rule E2).
+type Place = (SessionKey, u64, u64);
 
 /// A search.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ impl Searcher {
         }
     }
 
-    /// Forgets an ended session at once rather than when room is needed.
+    /// Forgets an ended or redacted session at once rather than when room is needed.
     pub(crate) fn forget(&self, key: &SessionKey) {
         let key = key.clone();
         let places: Vec<Place> = self.analysed.iter().map(|(place, _)| (*place).clone()).filter(|place| place.0 == key).collect();
@@ -154,14 +155,15 @@ impl Searcher {
 
     /// Analyses the turns that came since.
     async fn refresh(&self, key: &SessionKey, head: &Head) -> Result<Analysed, Fault> {
-        let place = (key.clone(), head.incarnation);
+        let place = (key.clone(), head.incarnation, head.redactions);
         let mut turns = self.analysed.get(&place).unwrap_or_default();
         if turns.last() >= head.last {
             return Ok(turns);
         }
         while turns.last() < head.last {
             let Some(read) = self.store.turns(key, self.clock.now(), turns.last() + 1, head.last).await? else { break };
-            if read.head.incarnation != head.incarnation || read.turns.is_empty() {
+            let same = (read.head.incarnation, read.head.redactions) == (head.incarnation, head.redactions);
+            if !same || read.turns.is_empty() {
                 break;
             }
             let work = move || read.turns.iter().map(|turn| Arc::new(IndexedTurn::new(turn))).collect::<Vec<_>>();

@@ -2,6 +2,7 @@
 
 use crate::artifacts;
 use crate::compress::{Answer, Claim, Compressor, Edit, Edited, Request as EditRequest, value_shares};
+use crate::erase::{Eraser, SeenEpochs};
 use crate::search::{Query, Searcher};
 use crate::store::{Append, FactsWrite, Head, RequestKey, SessionKey, SessionStore, State, UserTag, WindowRead, not_found};
 use arc_swap::ArcSwap;
@@ -9,14 +10,16 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use strata_api::convert::{common, session as convert};
+use strata_api::convert::{common, erasure, session as convert};
 use strata_api::error::{fault, status};
 use strata_api::internal::v1 as internal;
+use strata_api::internal::v1::session_erasure_service_server::SessionErasureService;
 use strata_api::internal::v1::session_fact_service_server::SessionFactService;
 use strata_api::page::PageTokens;
 use strata_api::session::v1 as pb;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryService;
 use strata_core::id::check_id;
+use strata_core::policy::erasure::Scope;
 use strata_core::policy::session::{
     self as policy, Anchor, SeqRange, SessionSettings, Summary, Turn, Verdict, WindowBudget, WindowInput,
 };
@@ -43,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) searcher: Searcher,
     pub(crate) page_tokens: PageTokens,
     pub(crate) tasks: TaskGroup,
+    pub(crate) epochs: SeenEpochs,
 }
 
 /// The service of the role.
@@ -55,6 +59,8 @@ pub(crate) struct SessionService {
 struct Call {
     owner: Owner,
     now: Timestamp,
+    /// Erase epoch of the signed header (rule E2).
+    erase_epoch: u64,
 }
 
 /// A call about one session.
@@ -151,7 +157,8 @@ impl SessionService {
         if owner.user != *user {
             return Err(Fault::new(Reason::OwnerMismatch, "user_id: the call is signed for another user"));
         }
-        Ok(Call { owner, now: self.shared.ports.clock.now() })
+        self.shared.epochs.check(&UserTag::of(&owner), claims.erase_epoch)?;
+        Ok(Call { owner, now: self.shared.ports.clock.now(), erase_epoch: claims.erase_epoch })
     }
 
     fn session_call<T>(
@@ -182,6 +189,7 @@ impl SessionService {
             now: call.now,
             due_turns: settings.keep_turns + settings.compress_every,
             due_tokens: settings.compress_tokens,
+            erase_epoch: call.erase_epoch,
         };
         let appended = self.shared.store.append(append).await?;
         if !appended.replayed {
@@ -514,6 +522,7 @@ impl SessionService {
             agent: at.call.owner.agent,
             now: at.call.now,
             facts,
+            erase_epoch: at.call.erase_epoch,
             request: request_key.map(|key| (key, answer.encode_to_vec())),
         };
         match self.shared.store.put_facts(write).await? {
@@ -574,7 +583,8 @@ impl SessionService {
         let call = self.call_of(&claims, &header.user_id, &header.agent_id)?;
         let session = convert::session_id(&header.session_id)?;
         let key = SessionKey::new(&call.owner, &session);
-        artifacts::put(&self.shared, key, call.owner.agent, call.now, header, messages).await
+        let to = artifacts::Destination { key, agent: call.owner.agent, now: call.now, erase_epoch: call.erase_epoch };
+        artifacts::put(&self.shared, to, header, messages).await
     }
 
     async fn get_artifact(&self, request: Request<pb::GetArtifactRequest>) -> Result<artifacts::Parts, Fault> {
@@ -645,6 +655,35 @@ impl SessionService {
     }
 }
 
+impl SessionService {
+    /// What an erasure takes, held against the signed header.
+    fn scope<T>(&self, request: &Request<T>, scope: Option<&internal::ErasureScope>) -> Result<(UserTag, Scope), Fault> {
+        let wire = scope.ok_or_else(|| Fault::field("scope", "is required"))?;
+        let claims = Claims::of(request)?;
+        let owner = common::owner(&claims.caller, &wire.user_id, "")?;
+        if owner.user != *claims.require_user()? {
+            return Err(Fault::new(Reason::OwnerMismatch, "user_id: the call is signed for another user"));
+        }
+        Ok((UserTag::of(&owner), erasure::scope(wire)?))
+    }
+
+    async fn erase(&self, request: Request<internal::EraseContentRequest>) -> Result<internal::EraseContentResponse, Fault> {
+        let body = request.get_ref();
+        let (user, scope) = self.scope(&request, body.scope.as_ref())?;
+        let (shared, cursor) = (Arc::clone(&self.shared), body.cursor.clone());
+        // What was begun is finished when the caller has gone.
+        let (stores, next_cursor) = detached_write(async move { Eraser::new(&shared, user, scope).erase(&cursor).await }).await?;
+        Ok(internal::EraseContentResponse { stores, next_cursor })
+    }
+
+    async fn find(&self, request: Request<internal::FindContentRequest>) -> Result<internal::FindContentResponse, Fault> {
+        let body = request.get_ref();
+        let (user, scope) = self.scope(&request, body.scope.as_ref())?;
+        let (stores, next_cursor) = Eraser::new(&self.shared, user, scope).find(&body.cursor).await?;
+        Ok(internal::FindContentResponse { stores, next_cursor })
+    }
+}
+
 fn wire_turns(session: &SessionId, turns: Vec<Turn>, verdicts: &[Verdict]) -> Vec<pb::Turn> {
     let verdicts: BTreeMap<u32, &Verdict> = verdicts.iter().map(|v| (v.seq, v)).collect();
     turns
@@ -672,7 +711,7 @@ async fn edited<T: Message + Default>(
     }
     let encode = move |edited: &Edited| wire(edited).encode_to_vec();
     let request = request.map(|key| EditRequest { key, encode: &encode });
-    match shared.compressor.run(settings, &at.key, &edit, request).await? {
+    match shared.compressor.run(settings, &at.key, &edit, request, at.call.erase_epoch).await? {
         Answer::New(edited) => Ok(wire(&edited)),
         Answer::Replay(bytes) => decoded(&bytes),
     }
@@ -830,5 +869,22 @@ impl SessionFactService for SessionService {
         request: Request<internal::OverlayFactsRequest>,
     ) -> Result<Response<internal::OverlayFactsResponse>, Status> {
         reply(self.overlay(request).await)
+    }
+}
+
+#[tonic::async_trait]
+impl SessionErasureService for SessionService {
+    async fn erase_content(
+        &self,
+        request: Request<internal::EraseContentRequest>,
+    ) -> Result<Response<internal::EraseContentResponse>, Status> {
+        reply(self.erase(request).await)
+    }
+
+    async fn find_content(
+        &self,
+        request: Request<internal::FindContentRequest>,
+    ) -> Result<Response<internal::FindContentResponse>, Status> {
+        reply(self.find(request).await)
     }
 }

@@ -7,6 +7,7 @@
 //! * [`slots`]: from a sentence to a registered key (rule K0);
 //! * [`embed`]: from a text to a vector;
 //! * [`turn_rank`]: ranking of turns (rule R14);
+//! * [`needles`]: finding and cutting out what is to be erased (rule E2);
 //! * [`rerank`]: a second look at what was found (rule R9).
 //!
 //! Text is scanned on a cleaned copy ([`clean::Cleaned`]) so that invisible and look-alike characters hide nothing

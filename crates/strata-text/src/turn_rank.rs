@@ -271,6 +271,7 @@ mod tests {
             tokens: 0,
             speaker: speaker.into(),
             external_id: String::new(),
+            redacted: 0,
         }
     }
 

@@ -3,11 +3,12 @@
 
 use crate::checkpoint::{Loaded, SaveOutcome, SavedBoard, Snapshot, Tombstone, encode};
 use crate::requests::{Replay, RequestKey, RequestLog, reused};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use strata_core::policy::erasure::stale_header;
 use strata_core::policy::working::{Board, Change, Seal, Settle, check_owner, ended};
 use strata_core::{Fault, Owner, Reason, TaskId, TenantId, Timestamp, limits, time::SECOND};
 
@@ -102,6 +103,8 @@ pub struct Write<'a> {
     pub generation: u64,
     /// For a write that may be repeated.
     pub request: Option<RequestKey>,
+    /// Erase epoch of the signed header (rule E2).
+    pub erase_epoch: u64,
     /// Now.
     pub now: Timestamp,
 }
@@ -138,6 +141,8 @@ pub struct Boards {
     open: AtomicBool,
     /// Whether ends and changes are noted for a checkpoint store.
     tracked: bool,
+    /// Erase epoch by user (rule E2), each for [`limits::ERASE_EPOCH_SECONDS`].
+    epochs: RwLock<HashMap<String, u64>>,
 }
 
 impl Boards {
@@ -149,6 +154,7 @@ impl Boards {
             used: AtomicUsize::new(0),
             open: AtomicBool::new(false),
             tracked,
+            epochs: RwLock::default(),
         }
     }
 
@@ -239,12 +245,15 @@ impl Boards {
         &self,
         board: Board,
         request: Option<RequestKey>,
+        erase_epoch: u64,
         limit: usize,
         now: Timestamp,
         answer: impl Fn(&Board) -> M,
     ) -> Result<M, Fault> {
         let key = TaskKey::new(&board.owner, &board.task);
         self.locked(&key, now, |shard| {
+            // Under the lock: an erasure raises the epoch first and looks at the boards then.
+            self.check_epoch(&board.owner, erase_epoch)?;
             match shard.entries.get(&key) {
                 Some(Entry::Live(live)) => {
                     live.board.check_owner(&board.owner)?;
@@ -325,6 +334,7 @@ impl Boards {
     ) -> Result<M, Fault> {
         let now = write.now;
         self.locked(write.key, now, |shard| {
+            self.check_epoch(write.caller, write.erase_epoch)?;
             let live = Self::live(shard, write.key, write.caller)?;
             if let Some(request) = write.request
                 && let Some(replay) = live.requests.find(request, now)?
@@ -446,8 +456,105 @@ impl Boards {
         })
     }
 
+    /// Raises a user's erase epoch, if it is lower.
+    pub fn raise_epoch(&self, user_key: &str, epoch: u64) {
+        let mut epochs = self.epochs.write();
+        let highest = epochs.entry(user_key.to_owned()).or_default();
+        *highest = epoch.max(*highest);
+    }
+
+    /// Refuses a header that is older than the user's last erasure (rule E2).
+    ///
+    /// # Errors
+    /// `STALE_ERASE_EPOCH`.
+    pub fn check_epoch(&self, owner: &Owner, epoch: u64) -> Result<(), Fault> {
+        let epochs = self.epochs.read();
+        if epochs.is_empty() {
+            return Ok(());
+        }
+        match epochs.get(&owner.user_key()) {
+            Some(highest) if epoch < *highest => Err(stale_header(*highest)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Live boards of a user, whatever the agent, in order of task.
+    pub fn tasks_of(&self, owner: &Owner, now: Timestamp) -> Vec<TaskKey> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let theirs: Vec<TaskKey> = shard
+                .entries
+                .iter()
+                .filter(|(_, entry)| {
+                    matches!(entry, Entry::Live(live) if live.board.owner.tenant == owner.tenant && live.board.owner.user == owner.user)
+                })
+                .map(|(key, _)| key.clone())
+                .collect();
+            keys.extend(theirs.into_iter().filter(|key| !self.age(&mut shard, key, now)));
+        }
+        keys.sort_by(|a, b| a.task.cmp(&b.task));
+        keys
+    }
+
+    /// Tasks of a user, ended ones too, that the checkpoint store has not heard of.
+    pub fn dirty_of(&self, owner: &Owner) -> Vec<TaskKey> {
+        let theirs = |shard: &Shard, key: &TaskKey| {
+            let owned = match shard.entries.get(key) {
+                Some(Entry::Live(live)) => Some(&live.board.owner),
+                Some(Entry::Ended(tombstone)) => Some(&tombstone.owner),
+                None => None,
+            };
+            owned.is_some_and(|owned| owned.tenant == owner.tenant && owned.user == owner.user)
+        };
+        let of = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.dirty.iter().filter(|key| theirs(&shard, key)).cloned().collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of).collect()
+    }
+
+    /// A copy of a live board and of its remembered answers.
+    pub fn copy(&self, key: &TaskKey) -> Option<(Board, RequestLog)> {
+        match self.shard(key).lock().entries.get(key) {
+            Some(Entry::Live(live)) => Some((live.board.clone(), live.requests.clone())),
+            Some(Entry::Ended(_)) | None => None,
+        }
+    }
+
+    /// Puts a redacted board in the place of the one it was made of, and takes the content out of its remembered answers. False
+    /// when the board has changed since.
+    pub fn redact(&self, key: &TaskKey, before: &Board, after: Board) -> bool {
+        let mut shard = self.shard(key).lock();
+        let Some(Entry::Live(live)) = shard.entries.get_mut(key) else { return false };
+        let order = |board: &Board| (board.create_time, board.generation, board.version);
+        if order(&live.board) != order(before) {
+            return false;
+        }
+        let counted = live.resident();
+        // A read may have renewed its life meanwhile.
+        live.board = Board { idle_deadline: live.board.idle_deadline, ..after };
+        live.requests.forget_answers();
+        self.settle_count(counted, live.resident());
+        tracing::info!(task_id = key.task.as_str(), "a board was redacted by an erasure");
+        self.note(&mut shard, key);
+        true
+    }
+
+    /// Destroys a board and leaves its tombstone; answers whether it was there.
+    pub fn destroy(&self, key: &TaskKey, now: Timestamp) -> bool {
+        let mut shard = self.shard(key).lock();
+        let Some(Entry::Live(live)) = shard.entries.get(key) else { return false };
+        let tombstone = tombstone(&live.board, None, now);
+        tracing::info!(task_id = key.task.as_str(), "a board is destroyed by an erasure");
+        self.bury(&mut shard, key, tombstone);
+        true
+    }
+
     /// Destroys boards past their idle time and forgets old tombstones; answers how many of both.
     pub fn sweep(&self, now: Timestamp) -> usize {
+        let oldest = now.plus(-limits::ERASE_EPOCH_SECONDS * SECOND).micros();
+        self.epochs.write().retain(|_, epoch| i64::try_from(*epoch).is_ok_and(|epoch| epoch > oldest));
         let mut swept = 0;
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -461,6 +568,9 @@ impl Boards {
     /// Takes in what a store held; answers the boards that must be written back at once. Call it while closed.
     pub fn restore(&self, loaded: Loaded, now: Timestamp) -> Result<Vec<Snapshot>, Fault> {
         let mut raised = Vec::new();
+        for (user_key, epoch) in &loaded.epochs {
+            self.raise_epoch(user_key, *epoch);
+        }
         for tombstone in loaded.ended {
             let key = TaskKey::new(&tombstone.owner, &tombstone.task);
             let mut shard = self.shard(&key).lock();

@@ -19,6 +19,7 @@
 
 mod boards;
 pub mod checkpoint;
+mod erase;
 pub mod requests;
 mod role;
 mod service;

@@ -102,6 +102,17 @@ impl RequestLog {
         }
     }
 
+    /// The answers that are kept, encoded.
+    pub fn answers(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries.iter().filter_map(|entry| entry.answer.as_deref())
+    }
+
+    /// Takes the content out: to a repetition the present state is the answer.
+    pub fn forget_answers(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.answer = None);
+        self.answer_bytes = 0;
+    }
+
     /// Resident bytes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {

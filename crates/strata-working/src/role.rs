@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
+use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::policy::working::WorkingSettings;
@@ -63,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     settings: Arc<ArcSwap<PolicySettings>>,
     pub(crate) boards: Boards,
-    store: Option<Arc<dyn CheckpointStore>>,
+    pub(crate) store: Option<Arc<dyn CheckpointStore>>,
     health: Mutex<CheckpointStatus>,
     /// One write to the store at a time: a late answer can then never be of an older board than the store has from us.
     saving: tokio::sync::Mutex<()>,
@@ -109,7 +110,7 @@ impl Shared {
     }
 
     /// Writes what is due of these tasks, a batch at a time.
-    async fn flush(&self, keys: &[TaskKey]) -> Result<(), Fault> {
+    pub(crate) async fn flush(&self, keys: &[TaskKey]) -> Result<(), Fault> {
         let Some(store) = &self.store else { return Ok(()) };
         for batch in keys.chunks(BATCH) {
             let _one_at_a_time = self.saving.lock().await;
@@ -249,17 +250,20 @@ impl WorkingRole {
         Ok(role)
     }
 
-    /// The services: working memory for callers, its side of a promotion for the router.
+    /// The services: working memory for callers, its side of a promotion and of an erasure for the router.
     #[must_use]
     pub fn routes(&self) -> tonic::service::Routes {
         let service = WorkingService::new(Arc::clone(&self.shared));
         let boards = WorkingMemoryServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        let participant = ParticipantServiceServer::new(service)
+        let participant = ParticipantServiceServer::new(service.clone())
             .max_decoding_message_size(limits::MESSAGE_BYTES)
             .max_encoding_message_size(limits::MESSAGE_BYTES);
-        tonic::service::Routes::new(boards).add_service(participant)
+        let erasure = WorkingErasureServiceServer::new(service)
+            .max_decoding_message_size(limits::MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MESSAGE_BYTES);
+        tonic::service::Routes::new(boards).add_service(participant).add_service(erasure)
     }
 
     /// Writes every change to the checkpoint store now.

@@ -1,17 +1,20 @@
 //! The gRPC surface: from a signed call to the boards and back. Nothing is decided here.
 
 use crate::boards::{TaskKey, Write};
+use crate::erase::Eraser;
 use crate::requests::RequestKey;
 use crate::role::Shared;
 use prost::Message;
 use std::sync::Arc;
-use strata_api::convert::{common, working as convert};
+use strata_api::convert::{common, erasure, working as convert};
 use strata_api::error::status;
 use strata_api::internal::v1 as internal;
 use strata_api::internal::v1::participant_service_server::ParticipantService;
+use strata_api::internal::v1::working_erasure_service_server::WorkingErasureService;
 use strata_api::working::v1 as pb;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryService;
 use strata_core::id::Level;
+use strata_core::policy::erasure::Scope;
 use strata_core::policy::working::{Board, Change, Content, Fact, Goal, Ownership, Seal, Settle, check_goal};
 use strata_core::{FactKey, Fault, Owner, Reason, Timestamp, id::check_id};
 use strata_runtime::Claims;
@@ -31,6 +34,8 @@ struct Call {
     key: TaskKey,
     /// Epoch of the claim, for a write.
     epoch: Option<u64>,
+    /// Erase epoch of the signed header (rule E2).
+    erase_epoch: u64,
     now: Timestamp,
     /// Carries the task's id (rule W9): everything about the task is logged inside.
     span: Span,
@@ -57,7 +62,9 @@ impl WorkingService {
         Span::current().record("task_id", task.as_str());
         let span = tracing::info_span!("board", task_id = task.as_str());
         let epoch = claims.write.map(|write| write.epoch);
-        Ok(Call { key: TaskKey::new(&owner, &task), owner, epoch, now: self.shared.now(), span })
+        self.shared.boards.check_epoch(&owner, claims.erase_epoch)?;
+        let erase_epoch = claims.erase_epoch;
+        Ok(Call { key: TaskKey::new(&owner, &task), owner, epoch, erase_epoch, now: self.shared.now(), span })
     }
 
     fn write<M: Message + Default>(
@@ -69,7 +76,8 @@ impl WorkingService {
         answer: impl Fn(&Board) -> M,
     ) -> Result<Response<M>, Status> {
         let _task = call.span.enter();
-        let write = Write { caller: &call.owner, key: &call.key, generation, request, now: call.now };
+        let write =
+            Write { caller: &call.owner, key: &call.key, generation, request, erase_epoch: call.erase_epoch, now: call.now };
         let limit = self.shared.settings().total_bytes;
         self.shared.boards.write(&write, limit, decide, answer).map(Response::new).map_err(|fault| refused(&call.key, fault))
     }
@@ -127,7 +135,7 @@ impl WorkingMemoryService for WorkingService {
         };
         let create = |(board, key)| {
             let answer = |board: &Board| pb::CreateTaskResponse { task: Some(convert::wire_task(board)) };
-            self.shared.boards.create(board, key, settings.total_bytes, call.now, answer)
+            self.shared.boards.create(board, key, call.erase_epoch, settings.total_bytes, call.now, answer)
         };
         new().and_then(create).map(Response::new).map_err(|fault| refused(&call.key, fault))
     }
@@ -263,5 +271,45 @@ impl ParticipantService for WorkingService {
         let already_settled = call.span.in_scope(settle).map_err(|fault| refused(&call.key, fault))?;
         self.survive(&call).await;
         Ok(Response::new(internal::SettleResponse { already_settled }))
+    }
+}
+
+impl WorkingService {
+    /// What an erasure takes, held against the signed header.
+    fn scope<T>(&self, request: &Request<T>, scope: Option<&internal::ErasureScope>) -> Result<(Owner, Scope), Fault> {
+        let wire = scope.ok_or_else(|| Fault::field("scope", "is required"))?;
+        let claims = Claims::of(request)?;
+        let owner = common::owner(&claims.caller, &wire.user_id, "")?;
+        if owner.user != *claims.require_user()? {
+            return Err(Fault::new(Reason::OwnerMismatch, "user_id: the call is signed for another user"));
+        }
+        Ok((owner, erasure::scope(wire)?))
+    }
+}
+
+#[tonic::async_trait]
+impl WorkingErasureService for WorkingService {
+    async fn erase_content(
+        &self,
+        request: Request<internal::EraseContentRequest>,
+    ) -> Result<Response<internal::EraseContentResponse>, Status> {
+        let body = request.get_ref();
+        let (owner, scope) = self.scope(&request, body.scope.as_ref()).map_err(status)?;
+        let (shared, cursor) = (Arc::clone(&self.shared), body.cursor.clone());
+        // What was begun is finished when the caller has gone.
+        let part = detached_write(async move { Eraser::new(&shared, owner, scope).erase(&cursor).await }).await;
+        let (stores, next_cursor) = part.map_err(status)?;
+        Ok(Response::new(internal::EraseContentResponse { stores, next_cursor }))
+    }
+
+    async fn find_content(
+        &self,
+        request: Request<internal::FindContentRequest>,
+    ) -> Result<Response<internal::FindContentResponse>, Status> {
+        let body = request.get_ref();
+        let (owner, scope) = self.scope(&request, body.scope.as_ref()).map_err(status)?;
+        let part = Eraser::new(&self.shared, owner, scope).find(&body.cursor).await;
+        let (stores, next_cursor) = part.map_err(status)?;
+        Ok(Response::new(internal::FindContentResponse { stores, next_cursor }))
     }
 }

@@ -80,7 +80,7 @@ Examples:
   strata ctl health
   strata ctl recall --user ada \"how should invoices be booked?\"
   strata ctl history --user ada work.cost_centre
-  strata ctl erase --user ada --reason "left the company" --everything
+  strata ctl erase --user ada --reason \"left the company\" --everything
   strata ctl audit --action ERASED
   strata ctl backup --timeout 600
   strata ctl verify --repair

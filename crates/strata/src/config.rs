@@ -379,7 +379,14 @@ impl Default for EmbedderConfig {
 
 impl Default for StorageConfig {
     fn default() -> Self {
-        Self { synchronous: Synchronous::Full, readers: 4, max_mb: None, backup_dir: None, backup_days: None, erasure_log_dir: None }
+        Self {
+            synchronous: Synchronous::Full,
+            readers: 4,
+            max_mb: None,
+            backup_dir: None,
+            backup_days: None,
+            erasure_log_dir: None,
+        }
     }
 }
 

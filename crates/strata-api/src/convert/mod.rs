@@ -3,6 +3,7 @@
 
 pub mod common;
 pub mod episodes;
+pub mod erasure;
 pub mod longterm;
 pub mod parts;
 pub mod router;

@@ -109,6 +109,7 @@ fn new_turn(i: usize, turn: pb::NewTurn, now: Timestamp, tokens: &impl Fn(&str) 
         client_time,
         speaker: bounded(&field("speaker"), &turn.speaker, limits::TURN_NAME_BYTES)?,
         external_id: bounded(&field("external_id"), &turn.external_id, limits::TURN_NAME_BYTES)?,
+        redacted: 0,
     })
 }
 
@@ -144,6 +145,7 @@ pub fn wire_turn(session: &SessionId, turn: Turn, verdict: Option<&Verdict>) -> 
         external_id: turn.external_id,
         retracted_by: verdict.map_or(0, |v| v.retracted_by),
         rule: verdict.map(|v| v.rule.0.to_owned()).unwrap_or_default(),
+        redacted: turn.redacted > 0,
     }
 }
 
@@ -168,6 +170,7 @@ pub fn stored_turn(i: usize, turn: pb::Turn) -> Result<Turn, Fault> {
         tokens: turn.tokens,
         speaker: bounded(&field("speaker"), &turn.speaker, limits::TURN_NAME_BYTES)?,
         external_id: bounded(&field("external_id"), &turn.external_id, limits::TURN_NAME_BYTES)?,
+        redacted: 0,
     })
 }
 

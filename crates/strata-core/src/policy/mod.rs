@@ -4,6 +4,7 @@
 pub mod authz;
 pub mod conflict;
 pub mod context;
+pub mod erasure;
 pub mod gate;
 pub mod modes;
 pub mod ownership;

@@ -99,7 +99,10 @@ mod tests {
                         | "EndSession" | "Reindex",
                     )
                     | (_, "Backup" | "VerifyConsistency")
-                    | (_, "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners") => Gate::Serve,
+                    | (
+                        _,
+                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent",
+                    ) => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
                         Gate::Empty
                     }

@@ -183,6 +183,9 @@ pub struct Turn {
     /// The caller's own id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub external_id: String,
+    /// Erase epoch of the last erasure that redacted it (rule E2); zero when none did.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub redacted: u64,
 }
 
 impl Turn {
@@ -328,6 +331,10 @@ const fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
+const fn is_unset(epoch: &u64) -> bool {
+    *epoch == 0
+}
+
 impl Verdict {
     /// The finding for explanations.
     #[must_use]
@@ -354,6 +361,7 @@ const RULES: &[(&str, &str)] = &[
     ("S2h", "carries an entity, a value or a decision"),
     ("S2i", "carries nothing that a later turn needs"),
     ("S6", "belongs to an anchored tool call, or is an instruction turn"),
+    ("E2", "was redacted by an erasure"),
 ];
 
 /// Why, in one sentence, for a rule of this file.
@@ -1353,6 +1361,7 @@ mod tests {
             tokens,
             speaker: String::new(),
             external_id: String::new(),
+            redacted: 0,
         }
     }
 

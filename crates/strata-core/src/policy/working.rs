@@ -13,6 +13,7 @@
 //! ```
 
 use crate::id::{Level, check_id};
+use crate::policy::erasure::{MARKER, Scope};
 use crate::time::{HOUR, SECOND};
 use crate::{AgentId, FactKey, Fault, MemoryId, Owner, Reason, SessionId, TaskId, Timestamp, UserId, limits};
 use serde::{Deserialize, Serialize};
@@ -253,6 +254,9 @@ pub struct Board {
     pub idle_deadline: Timestamp,
     /// Bytes of all texts in the four slots: what rule W8 limits.
     pub bytes: usize,
+    /// Highest epochs of erased facts (rule P3): no content.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub erased: BTreeMap<FactKey, u64>,
 }
 
 /// A fact to write. `key` and the texts are checked by the conversion from the wire, the value by rule W4 here.
@@ -567,6 +571,7 @@ impl Board {
             idle_micros,
             idle_deadline: now.plus(idle_micros),
             bytes,
+            erased: BTreeMap::new(),
         }
     }
 
@@ -647,7 +652,11 @@ impl Board {
                 check_writable(&write.key, old, epoch, now)?;
                 bytes -= old.bytes(&write.key);
             }
-            let micros = u64::try_from(now.micros()).unwrap_or_default();
+            let erased = self.erased.get(&write.key).copied().unwrap_or_default();
+            if epoch.is_some_and(|epoch| epoch < erased) {
+                return Err(stale(&write.key, erased));
+            }
+            let micros = u64::try_from(now.micros()).unwrap_or_default().max(erased);
             let fact = Fact {
                 content: write.content,
                 source: write.source,
@@ -762,7 +771,7 @@ impl Board {
         check_writable(&seal.key, fact, Some(seal.epoch), now)?;
         if seal.epoch == fact.epoch {
             // A seal begins a new epoch: whoever held the old one must not write over it.
-            return Err(stale(&seal.key, fact));
+            return Err(stale_fact(&seal.key, fact));
         }
         let ownership = Ownership::Sealed { promotion_id: seal.promotion_id.clone(), epoch: seal.epoch, deadline: seal.deadline };
         self.change(Edit::Ownership { key: seal.key.clone(), ownership, epoch: seal.epoch }, self.bytes).map(Some)
@@ -811,14 +820,99 @@ impl Board {
         self.touch(now);
     }
 
+    /// The board without what is to be erased (rule E2), and how many of its slots held it; none when none did. `holds` tells
+    /// whether a text does, `cut` gives it without. What was checked or appended after the erasure stays (rule E7); goal and
+    /// todos have no time and are always looked at. It is a change like any other, but renews nothing.
+    #[must_use]
+    pub fn redacted(
+        &self,
+        scope: &Scope,
+        holds: &dyn Fn(&str) -> bool,
+        cut: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<(Self, usize)> {
+        let mut board = self.clone();
+        let mut slots = 0;
+        // A marker may be longer than what it stands for.
+        let fitted =
+            |text: &str, limit: usize| cut(text).map(|cut| if chars_over(&cut, limit) { MARKER.to_owned() } else { cut });
+        let redact = |text: &mut String, limit: usize| {
+            let cut = fitted(text, limit);
+            let hit = cut.is_some();
+            if let Some(cut) = cut {
+                *text = cut;
+            }
+            hit
+        };
+        slots += usize::from(
+            redact(&mut board.goal.sentence, limits::GOAL_CHARS) | redact(&mut board.goal.acceptance, limits::GOAL_CHARS),
+        );
+        let gone = |key: &FactKey, fact: &Fact| {
+            let held = match &fact.content {
+                Content::Value(value) => holds(value),
+                Content::Reference { memory_id, .. } => scope.memory_ids.contains(&memory_id.to_string()),
+            };
+            scope.reaches(fact.verified_at)
+                && (held
+                    || scope.keys.contains(key)
+                    || [key.as_str(), &fact.source, &fact.trace_id].iter().any(|text| holds(text)))
+        };
+        for (key, fact) in self.facts.iter().filter(|(key, fact)| gone(key, fact)) {
+            slots += 1;
+            board.facts.remove(key);
+            if !holds(key.as_str()) {
+                board.erased.insert(key.clone(), fact.epoch);
+            }
+        }
+        while board.erased.len() > limits::BOARD_FACTS {
+            board.erased.pop_first();
+        }
+        board.todos.retain_mut(|todo| {
+            let named = holds(&todo.id);
+            let hit = redact(&mut todo.step, limits::TODO_CHARS) | redact(&mut todo.note, limits::TODO_CHARS);
+            slots += usize::from(named || hit);
+            !named
+        });
+        board.digests.retain_mut(|digest| {
+            if !scope.reaches(digest.time) {
+                return true;
+            }
+            let named = holds(&digest.tool) || holds(&digest.trace_id);
+            let hit = redact(&mut digest.sentence, limits::DIGEST_CHARS);
+            slots += usize::from(named || hit);
+            !named
+        });
+        if slots == 0 {
+            return None;
+        }
+        if board.texts() > limits::BOARD_BYTES {
+            // Markers made a full board overflow: one letter does as well.
+            let short = |text: &mut String| *text = text.replace(MARKER, "\u{2026}");
+            short(&mut board.goal.sentence);
+            short(&mut board.goal.acceptance);
+            board.todos.iter_mut().for_each(|todo| {
+                short(&mut todo.step);
+                short(&mut todo.note);
+            });
+            board.digests.iter_mut().for_each(|digest| short(&mut digest.sentence));
+        }
+        board.bytes = board.texts();
+        board.version += 1;
+        Some((board, slots))
+    }
+
+    /// Bytes of all texts in the four slots.
+    fn texts(&self) -> usize {
+        self.goal.bytes()
+            + self.facts.iter().map(|(key, fact)| fact.bytes(key)).sum::<usize>()
+            + self.todos.iter().map(Todo::bytes).sum::<usize>()
+            + self.digests.iter().map(Digest::bytes).sum::<usize>()
+    }
+
     /// The first invariant that does not hold, by name; none on every board that only [`Self::apply`] has changed.
     #[must_use]
     pub fn broken_invariant(&self) -> Option<&'static str> {
         let ids: BTreeSet<&str> = self.todos.iter().map(|todo| todo.id.as_str()).collect();
-        let texts = self.goal.bytes()
-            + self.facts.iter().map(|(key, fact)| fact.bytes(key)).sum::<usize>()
-            + self.todos.iter().map(Todo::bytes).sum::<usize>()
-            + self.digests.iter().map(Digest::bytes).sum::<usize>();
+        let texts = self.texts();
         let raw = |fact: &Fact| matches!(&fact.content, Content::Value(value) if check_value("value", value).is_err());
         [
             ("W3: a goal has two parts", self.goal.sentence.trim().is_empty() || self.goal.acceptance.trim().is_empty()),
@@ -882,17 +976,22 @@ fn check_writable(key: &FactKey, fact: &Fact, epoch: Option<u64>, now: Timestamp
         }
     }
     if epoch.is_some_and(|epoch| epoch < fact.epoch) {
-        return Err(stale(key, fact));
+        return Err(stale_fact(key, fact));
     }
     Ok(())
 }
 
-fn stale(key: &FactKey, fact: &Fact) -> Fault {
-    let fault = Fault::new(Reason::StaleEpoch, "the claim is older than the board's; claim the key again")
+fn stale(key: &FactKey, epoch: u64) -> Fault {
+    Fault::new(Reason::StaleEpoch, "the claim is older than the board's; claim the key again")
         .rule("P3", key.as_str(), "the highest epoch of a key wins")
         .with("key", key.as_str())
         .with("level", Level::Task.name())
-        .with("epoch", fact.epoch.to_string());
+        .with("epoch", epoch.to_string())
+}
+
+/// [`stale`], with the value that stands.
+fn stale_fact(key: &FactKey, fact: &Fact) -> Fault {
+    let fault = stale(key, fact.epoch);
     match &fact.content {
         Content::Value(value) => fault.with("current_value", value.clone()),
         Content::Reference { .. } => fault,
@@ -1198,6 +1297,44 @@ mod tests {
         assert_eq!(b.bytes, limits::BOARD_BYTES);
         assert_eq!(b.broken_invariant(), None);
         put(&mut b, "l", "v", None, T0).expect("a full board may shrink");
+    }
+
+    #[test]
+    fn e02_a_board_is_redacted_in_every_slot_and_stays_whole() {
+        let mut b = board();
+        put(&mut b, "code.door", "QX-1", Some(5), T0).expect("a fact");
+        put(&mut b, "code.other", "plain", Some(6), T0).expect("a fact");
+        put(&mut b, "diet.spicy", "no", Some(7), T0).expect("a fact");
+        let todo =
+            |id: &str, step: &str| TodoWrite { id: id.into(), step: step.into(), state: TodoState::Pending, note: "QX-1".into() };
+        let todos = b.decide_todos(vec![todo("t1", "call Bo"), todo("QX-1", "x")]).expect("todos");
+        b.apply(todos, T0);
+        for sentence in ["QX-1 opens it.", "nothing"] {
+            let digest = DigestWrite { tool: "door".into(), sentence: sentence.into(), trace_id: String::new() };
+            let digest = b.decide_digest(digest, 1, T0).expect("a digest");
+            b.apply(digest, T0);
+        }
+        let scope = Scope {
+            epoch: u64::try_from(T0.micros()).expect("positive"),
+            keys: BTreeSet::from([FactKey::new("diet.spicy").expect("key")]),
+            ..Scope::default()
+        };
+        let holds = |text: &str| text.contains("QX-1");
+        let cut = |text: &str| holds(text).then(|| MARKER.to_owned());
+        let (after, slots) = b.redacted(&scope, &holds, &cut).expect("it is there");
+        assert_eq!((slots, after.version, after.broken_invariant()), (5, b.version + 1, None));
+        assert_eq!(after.facts.keys().map(FactKey::as_str).collect::<Vec<_>>(), ["code.other"]);
+        assert_eq!(after.todos.iter().map(|t| (t.step.as_str(), t.note.as_str())).collect::<Vec<_>>(), [("call Bo", MARKER)]);
+        assert_eq!(after.digests.iter().map(|d| d.sentence.as_str()).collect::<Vec<_>>(), [MARKER, "nothing"]);
+        assert_eq!((after.idle_deadline, after.redacted(&scope, &holds, &cut)), (b.idle_deadline, None));
+        // P3: the epoch of an erased fact stays in force.
+        let mut after = after;
+        assert_eq!(put(&mut after, "code.door", "new", Some(4), T0).expect_err("older").reason, Reason::StaleEpoch);
+        put(&mut after, "code.door", "new", Some(5), T0).expect("its owner");
+        // E7: what is checked after the erasure is another statement.
+        let later = T0.plus(60 * SECOND);
+        put(&mut after, "code.later", "QX-1", None, later).expect("a fact");
+        assert_eq!(after.redacted(&scope, &holds, &cut), None);
     }
 
     #[derive(Clone, Debug)]

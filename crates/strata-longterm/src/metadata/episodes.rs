@@ -208,6 +208,7 @@ pub fn turn(db: &Connection, visible: &Visible, episode: MemoryId, seq: u32) -> 
         tokens: row.get(6).sql()?,
         speaker: row.get(2).sql()?,
         external_id: row.get(3).sql()?,
+        redacted: 0,
     }))
 }
 

@@ -31,7 +31,7 @@ impl Visible {
     /// What `scope` may see in this snapshot; none for a user nothing is known of.
     ///
     /// # Errors
-    /// As the database says; `STALE_EPOCH` for a call that was signed before the user's last erasure.
+    /// As the database says; `STALE_ERASE_EPOCH` for a call from before the user's last erasure.
     pub fn of(db: &Connection, scope: &OwnerScope) -> Result<Option<Self>, Fault> {
         let owner = scope.owner();
         let Some(user) = user(db, owner)? else { return Ok(None) };
@@ -75,7 +75,7 @@ impl Visible {
 
 fn check_erase_epoch(scope: &OwnerScope, stored: u64) -> Result<(), Fault> {
     if scope.erase_epoch() != 0 && scope.erase_epoch() < stored {
-        return Err(Fault::new(Reason::StaleEpoch, "the call was signed before the user's last erasure")
+        return Err(Fault::new(Reason::StaleEraseEpoch, "the call is from before the user's last erasure")
             .with("current_value", stored.to_string()));
     }
     Ok(())
@@ -97,7 +97,7 @@ fn user(db: &Connection, owner: &Owner) -> Result<Option<User>, Fault> {
 /// The owner a write goes to: made when it is new.
 ///
 /// # Errors
-/// As the database says; `STALE_EPOCH` as [`Visible::of`].
+/// As the database says; `STALE_ERASE_EPOCH` as [`Visible::of`].
 pub fn ensure(db: &Connection, scope: &OwnerScope) -> Result<StoredOwner, Fault> {
     let owner = scope.owner();
     let user_id = match user(db, owner)? {

@@ -11,11 +11,12 @@ use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use strata_core::episode::EpisodeSentence;
 use strata_core::limits::ERASE_ROWS;
+use strata_core::policy::erasure::MARKER;
 use strata_core::policy::gate::Tombstones;
 use strata_core::policy::session::{Role, Turn};
 use strata_core::{Fault, MemoryId, Owner, Timestamp};
 use strata_text::clean::normal;
-use strata_text::needles::{MARKER, Needles};
+use strata_text::needles::Needles;
 use strata_text::turn_rank::IndexedTurn;
 
 /// Found and removed, by store.
@@ -259,6 +260,28 @@ fn redacted(needles: &Needles, text: &mut String) -> bool {
     }
 }
 
+/// [`redacted`] over a JSON array of texts.
+fn redacted_list(needles: &Needles, json_array: &mut String) -> Result<bool, Fault> {
+    let mut all = texts(json_array)?;
+    let found = all.iter_mut().fold(false, |found, text| redacted(needles, text) | found);
+    if found {
+        *json_array = json(&all);
+    }
+    Ok(found)
+}
+
+/// [`redacted`] over a JSON object of texts; an entry whose name holds it goes.
+fn redacted_map(needles: &Needles, json_object: &mut String) -> Result<bool, Fault> {
+    let mut all: BTreeMap<String, String> = serde_json::from_str(json_object).map_err(|_| corrupt("metadata"))?;
+    let before = all.len();
+    all.retain(|name, _| !needles.matches(name));
+    let found = all.values_mut().fold(all.len() < before, |found, text| redacted(needles, text) | found);
+    if found {
+        *json_object = json(&all);
+    }
+    Ok(found)
+}
+
 impl Sweep<'_> {
     /// Looks at the next rows; answers where to go on, none at the end.
     ///
@@ -343,15 +366,11 @@ impl Sweep<'_> {
                 erasures::note(db, self.erasure.erasure_id, Item::Mention, id, false)?;
             }
             let mut found = 0;
-            for text in row.texts.iter_mut().chain(row.topic.as_mut()) {
+            let [quote, reason, tags, metadata] = &mut row.texts;
+            for text in [quote, reason].into_iter().chain(row.topic.as_mut()) {
                 found += u64::from(redacted(&self.sight.whole, text));
             }
-            // A marker that spans more than one string breaks the JSON: nothing of it can be told apart then.
-            for (at, empty) in [(2, "[]"), (3, "{}")] {
-                if serde_json::from_str::<serde_json::Value>(&row.texts[at]).is_err() {
-                    empty.clone_into(&mut row.texts[at]);
-                }
-            }
+            found += u64::from(redacted_list(&self.sight.whole, tags)?) + u64::from(redacted_map(&self.sight.whole, metadata)?);
             if found > 0 && self.change {
                 let mut update = db
                     .prepare_cached(
@@ -547,7 +566,11 @@ impl Sweep<'_> {
                 let made_of = sentence.seqs.iter().any(|seq| self.sight.refers_to(&session, *seq));
                 !made_of && !self.sight.all.matches(&sentence.text)
             });
-            let gone = (before - sentences.len()) as u64 + u64::from(redacted(&self.sight.all, &mut findings));
+            let told = self.sight.all.matches(&findings);
+            if told {
+                "[]".clone_into(&mut findings);
+            }
+            let gone = (before - sentences.len()) as u64 + u64::from(told);
             if gone > 0 {
                 tally.add("longterm.episodes", gone, if self.change { gone } else { 0 });
                 if self.change {
@@ -608,6 +631,7 @@ impl Sweep<'_> {
                 tokens,
                 speaker,
                 external_id,
+                redacted: 0,
             };
             put_redacted(db, &episode, &turn)?;
         }
@@ -622,7 +646,7 @@ impl Sweep<'_> {
         if !self.is_before(time) {
             return Ok(false);
         }
-        if self.sight.whole.matches(&String::from_utf8_lossy(bytes)) {
+        if self.sight.whole.matches_bytes(bytes) {
             return Ok(true);
         }
         for id in ids_in(bytes) {

@@ -476,7 +476,7 @@ async fn e2_calls_from_before_the_erasure_are_refused() {
     };
     let request = pb::RememberRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() };
     let fault = error::fault(&late.remember(request).await.expect_err("older than the erasure"));
-    assert_eq!(fault.reason, Reason::StaleEpoch);
+    assert_eq!(fault.reason, Reason::StaleEraseEpoch);
     claims.erase_epoch = u64::try_from(strata_core::Clock::now(&world.clock).micros()).expect("after 1970");
     let mut now = pb::long_term_memory_service_client::LongTermMemoryServiceClient::new(user.channel_with(Some(claims)));
     let list = pb::ListMemoriesRequest { user_id: "u1".into(), ..Default::default() };

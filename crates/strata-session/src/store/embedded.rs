@@ -2,15 +2,18 @@
 //! thread; what Redis forgets by TTL is hidden by its time here and removed by [`SessionStore::sweep`].
 
 use super::{
-    Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey,
-    SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, artifact_gone,
-    by_priority, damaged, ended, no_artifact, no_such_turn, not_found, other_agent, other_bytes, read_json, read_turn, reused,
-    stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
+    Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, Redaction,
+    RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead,
+    artifact_gone, by_priority, damaged, ended, erased_artifact, no_artifact, no_such_turn, not_found, other_agent, other_bytes,
+    read_json, read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use strata_core::policy::erasure::{Medium, Physical, Purge, stale_header};
 use strata_core::policy::session::{Artifact, Role, SessionFact, Shape, Turn, Verdict};
+use strata_core::time::SECOND;
 use strata_core::{AgentId, FactKey, Fault, Reason, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
 
@@ -72,7 +75,19 @@ CREATE TABLE artifact_part (
   UNIQUE (user, session, trace, part));
 ",
     },
+    Migration {
+        version: 4,
+        name: "erasure",
+        sql: "
+ALTER TABLE session ADD COLUMN red INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE erase_epoch (user TEXT PRIMARY KEY, epoch INTEGER NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX erase_epoch_end ON erase_epoch (until);
+",
+    },
 ];
+
+/// State of a fact that was erased, where an overlay has 1: of it the epoch is kept alone (rule P3).
+const ERASED: i64 = 2;
 
 /// Sessions and tombstones that one sweep removes at most.
 const SWEEP_ROWS: u32 = 64;
@@ -96,14 +111,14 @@ fn sql(error: rusqlite::Error) -> Fault {
     SqliteError::from(error).into()
 }
 
-const HEAD: &str = "id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys";
+const HEAD: &str = "id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, red";
 
 /// A session's row before its ids are checked.
 struct RawHead {
     id: String,
     agent: String,
     shape: String,
-    head: [i64; 12],
+    head: [i64; 13],
 }
 
 fn raw_head(row: &Row<'_>) -> rusqlite::Result<RawHead> {
@@ -112,13 +127,13 @@ fn raw_head(row: &Row<'_>) -> rusqlite::Result<RawHead> {
         id: row.get(0)?,
         agent: row.get(1)?,
         shape: row.get(6)?,
-        head: [n(2)?, n(3)?, n(4)?, n(5)?, n(7)?, n(8)?, n(9)?, n(10)?, n(11)?, n(12)?, n(13)?, n(14)?],
+        head: [n(2)?, n(3)?, n(4)?, n(5)?, n(7)?, n(8)?, n(9)?, n(10)?, n(11)?, n(12)?, n(13)?, n(14)?, n(15)?],
     })
 }
 
 impl RawHead {
     fn into_head(self) -> Result<Head, Fault> {
-        let [inc, last, bytes, tok, decl, ttl, cre, exp, thr, ttok, ver, sys] = self.head;
+        let [inc, last, bytes, tok, decl, ttl, cre, exp, thr, ttok, ver, sys, red] = self.head;
         let small = |n: i64| u32::try_from(n).map_err(|_| damaged());
         let large = |n: i64| u64::try_from(n).map_err(|_| damaged());
         Ok(Head {
@@ -137,6 +152,7 @@ impl RawHead {
             through_tokens: large(ttok)?,
             version: large(ver)?,
             system: small(sys)?,
+            redactions: large(red)?,
         })
     }
 }
@@ -170,6 +186,35 @@ impl<'c> At<'c> {
         let query = "SELECT over FROM tombstone WHERE user = ?1 AND session = ?2 AND over > ?3";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
         statement.query_row(params![self.user, self.session, now.0 - TOMBSTONE], |row| row.get(0)).optional().map_err(sql)
+    }
+
+    /// Refuses what was signed before the user's last erasure (rule E2).
+    fn check_epoch(&self, epoch: u64) -> Result<(), Fault> {
+        let mut statement = self.db.prepare_cached("SELECT epoch FROM erase_epoch WHERE user = ?1").map_err(sql)?;
+        let highest: Option<i64> = statement.query_row(params![self.user], |row| row.get(0)).optional().map_err(sql)?;
+        match highest.map(|highest| u64::try_from(highest).map_err(|_| damaged())).transpose()? {
+            Some(highest) if epoch < highest => Err(stale_header(highest)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the content out of the remembered answers.
+    fn forget_answers(&self) -> Result<(), Fault> {
+        let query = "UPDATE compress_request SET answer = x'' WHERE user = ?1 AND session = ?2";
+        self.execute(query, params![self.user, self.session]).map(|_| ())
+    }
+
+    /// Puts redacted turns in the place of those with their numbers.
+    fn redact(&self, redaction: &Redaction) -> Result<(), Fault> {
+        for turn in &redaction.turns {
+            let query = "UPDATE turn SET tokens = ?4, turn = ?5 WHERE user = ?1 AND session = ?2 AND seq = ?3";
+            self.execute(query, params![self.user, self.session, turn.seq, turn.tokens, write_json(turn)?])?;
+        }
+        if !redaction.turns.is_empty() {
+            let query = "UPDATE session SET bytes = bytes - ?3, tok = tok - ?4, red = red + 1 WHERE user = ?1 AND id = ?2";
+            self.execute(query, params![self.user, self.session, redaction.bytes, redaction.tokens])?;
+        }
+        if redaction.answers { self.forget_answers() } else { Ok(()) }
     }
 
     /// Removes all but the tombstone.
@@ -242,9 +287,10 @@ impl<'c> At<'c> {
     }
 
     fn facts(&self) -> Result<Vec<SessionFact>, Fault> {
-        let query = "SELECT key, value, seq, epoch, overlay, time FROM fact WHERE user = ?1 AND session = ?2 ORDER BY key";
+        let query = "SELECT key, value, seq, epoch, overlay, time FROM fact WHERE user = ?1 AND session = ?2 AND overlay <> ?3
+                     ORDER BY key";
         let mut statement = self.db.prepare_cached(query).map_err(sql)?;
-        let mut rows = statement.query(params![self.user, self.session]).map_err(sql)?;
+        let mut rows = statement.query(params![self.user, self.session, ERASED]).map_err(sql)?;
         let mut facts = Vec::new();
         while let Some(row) = rows.next().map_err(sql)? {
             facts.push(SessionFact {
@@ -257,6 +303,19 @@ impl<'c> At<'c> {
             });
         }
         Ok(facts)
+    }
+
+    /// Epoch and state of every key that has one, erased ones too.
+    fn epochs(&self) -> Result<BTreeMap<String, (u64, i64)>, Fault> {
+        let query = "SELECT key, epoch, overlay FROM fact WHERE user = ?1 AND session = ?2";
+        let mut statement = self.db.prepare_cached(query).map_err(sql)?;
+        let mut rows = statement.query(params![self.user, self.session]).map_err(sql)?;
+        let mut known = BTreeMap::new();
+        while let Some(row) = rows.next().map_err(sql)? {
+            let epoch = u64::try_from(row.get::<_, i64>(1).map_err(sql)?).map_err(|_| damaged())?;
+            known.insert(row.get(0).map_err(sql)?, (epoch, row.get(2).map_err(sql)?));
+        }
+        Ok(known)
     }
 
     fn artifact(&self, trace_id: &str) -> Result<Option<Artifact>, Fault> {
@@ -276,6 +335,7 @@ impl<'c> At<'c> {
     }
 
     fn put_artifact(&self, write: &ArtifactWrite) -> Result<ArtifactPut, Fault> {
+        self.check_epoch(write.erase_epoch)?;
         self.writable(write.agent.as_ref(), write.now, write.key.session())?;
         if let Some((request, _)) = &write.request
             && let Some(answer) = self.answered(*request)?
@@ -316,21 +376,22 @@ impl<'c> At<'c> {
     }
 
     fn put_facts(&self, write: &FactsWrite) -> Result<Option<Vec<u8>>, Fault> {
+        self.check_epoch(write.erase_epoch)?;
         let head = self.writable(write.agent.as_ref(), write.now, write.key.session())?;
         if let Some((request, _)) = &write.request
             && let Some(answer) = self.answered(*request)?
         {
             return Ok(Some(answer));
         }
-        let known = self.facts()?;
+        let known = self.epochs()?;
         let mut count = known.len();
         for fact in &write.facts {
             if fact.seq > head.last {
                 return Err(no_such_turn(fact.seq, head.last));
             }
-            match known.iter().find(|old| old.key == fact.key) {
-                Some(old) if old.epoch > fact.epoch || (old.overlay && old.epoch == fact.epoch) => {
-                    return Err(stale(fact.key.as_str(), old.epoch));
+            match known.get(fact.key.as_str()) {
+                Some((epoch, overlay)) if *epoch > fact.epoch || (*overlay == 1 && *epoch == fact.epoch) => {
+                    return Err(stale(fact.key.as_str(), *epoch));
                 }
                 Some(_) => {}
                 None => count += 1,
@@ -407,6 +468,7 @@ impl<'c> At<'c> {
     }
 
     fn append(&self, append: &Append) -> Result<Appended, Fault> {
+        self.check_epoch(append.erase_epoch)?;
         let live = self.head(append.now)?;
         let grave = self.grave(append.now)?;
         if live.is_none() {
@@ -489,6 +551,9 @@ impl<'c> At<'c> {
     }
 
     fn commit(&self, commit: &Commit) -> Result<Committed, Fault> {
+        if let Some(epoch) = commit.erase_epoch {
+            self.check_epoch(epoch)?;
+        }
         let Some(head) = self.head(commit.now)?.filter(|h| h.incarnation == commit.incarnation) else {
             return Ok(Committed::Gone);
         };
@@ -498,6 +563,7 @@ impl<'c> At<'c> {
         let query = "UPDATE session SET ver = ver + 1, thr = ?3, ttok = ?4, anchors = ?5 WHERE user = ?1 AND id = ?2";
         let anchors = write_json(&commit.anchors)?;
         self.execute(query, params![self.user, self.session, commit.through, commit.through_tokens as i64, anchors])?;
+        self.redact(&commit.redaction)?;
         if let Some(shape) = commit.shape {
             let query = "UPDATE session SET shape = ?3 WHERE user = ?1 AND id = ?2 AND decl = 0";
             self.execute(query, params![self.user, self.session, shape.name()])?;
@@ -752,7 +818,7 @@ impl SessionStore for EmbeddedSessions {
                 }
                 let mut known = 0;
                 for name in &names {
-                    let query = "UPDATE fact SET overlay = 1 WHERE user = ?1 AND session = ?2 AND key = ?3";
+                    let query = "UPDATE fact SET overlay = 1 WHERE user = ?1 AND session = ?2 AND key = ?3 AND overlay < 2";
                     known += u32::from(at.execute(query, params![at.user, at.session, name.as_str()])? > 0);
                 }
                 Ok(known)
@@ -828,6 +894,132 @@ impl SessionStore for EmbeddedSessions {
         self.database.write(move |db| At::new(db, &key).end(agent.as_ref(), now, request, key.session())).await
     }
 
+    async fn raise_erase_epoch(&self, user: &UserTag, epoch: u64, now: Timestamp) -> Result<u64, Fault> {
+        let user = user.as_str().to_owned();
+        let epoch = i64::try_from(epoch).map_err(|_| Fault::new(Reason::Internal, "an epoch is out of range"))?;
+        let until = now.plus(limits::ERASE_EPOCH_SECONDS * SECOND);
+        self.database
+            .write(move |db| {
+                let query = "INSERT INTO erase_epoch (user, epoch, until) VALUES (?1, ?2, ?3)
+                             ON CONFLICT DO UPDATE SET epoch = max(epoch, excluded.epoch), until = max(until, excluded.until)
+                             RETURNING epoch";
+                let highest: i64 = db
+                    .prepare_cached(query)
+                    .and_then(|mut statement| statement.query_row(params![user, epoch, until.0], |row| row.get(0)))
+                    .map_err(sql)?;
+                u64::try_from(highest).map_err(|_| damaged())
+            })
+            .await
+    }
+
+    async fn drop_expired(&self, user: &UserTag, now: Timestamp) -> Result<bool, Fault> {
+        let user = user.as_str().to_owned();
+        self.database
+            .write(move |db| {
+                let query = "SELECT id FROM session WHERE user = ?1 AND exp <= ?2 LIMIT ?3";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let over = statement
+                    .query_map(params![user, now.0, SWEEP_ROWS], |row| row.get(0))
+                    .map_err(sql)?
+                    .collect::<Result<Vec<String>, _>>()
+                    .map_err(sql)?;
+                for session in &over {
+                    At { db, user: &user, session }.remove()?;
+                }
+                Ok(over.len() >= SWEEP_ROWS as usize)
+            })
+            .await
+    }
+
+    async fn answers(&self, key: &SessionKey, now: Timestamp) -> Result<Vec<Vec<u8>>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() {
+                    return Ok(Vec::new());
+                }
+                let query = "SELECT answer FROM compress_request WHERE user = ?1 AND session = ?2 AND length(answer) > 0";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let answers = statement.query_map(params![at.user, at.session], |row| row.get(0)).map_err(sql)?;
+                answers.collect::<Result<_, _>>().map_err(sql)
+            })
+            .await
+    }
+
+    async fn forget_answers(&self, key: &SessionKey, _now: Timestamp) -> Result<(), Fault> {
+        let key = key.clone();
+        self.database.write(move |db| At::new(db, &key).forget_answers()).await
+    }
+
+    async fn erase_facts(
+        &self,
+        key: &SessionKey,
+        _now: Timestamp,
+        emptied: &[FactKey],
+        removed: &[FactKey],
+    ) -> Result<(), Fault> {
+        let (key, emptied, removed) = (key.clone(), emptied.to_vec(), removed.to_vec());
+        self.database
+            .write(move |db| {
+                let at = At::new(db, &key);
+                for name in &emptied {
+                    let query = "UPDATE fact SET value = '', seq = 0, time = 0, overlay = ?4 WHERE user = ?1 AND session = ?2 AND key = ?3";
+                    at.execute(query, params![at.user, at.session, name.as_str(), ERASED])?;
+                }
+                for name in &removed {
+                    let query = "DELETE FROM fact WHERE user = ?1 AND session = ?2 AND key = ?3";
+                    at.execute(query, params![at.user, at.session, name.as_str()])?;
+                }
+                at.forget_answers()
+            })
+            .await
+    }
+
+    async fn artifacts(&self, key: &SessionKey, now: Timestamp) -> Result<Vec<Artifact>, Fault> {
+        let key = key.clone();
+        self.database
+            .read(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() {
+                    return Ok(Vec::new());
+                }
+                let query = "SELECT artifact FROM artifact WHERE user = ?1 AND session = ?2 AND held = 1 ORDER BY trace";
+                let mut statement = db.prepare_cached(query).map_err(sql)?;
+                let rows = statement.query_map(params![at.user, at.session], |row| row.get::<_, String>(0)).map_err(sql)?;
+                rows.map(|json| read_json(&json.map_err(sql)?)).collect()
+            })
+            .await
+    }
+
+    async fn erase_artifact(&self, key: &SessionKey, now: Timestamp, artifact: &Artifact, whole: bool) -> Result<(), Fault> {
+        let (key, erased) = (key.clone(), erased_artifact(artifact, now));
+        self.database
+            .write(move |db| {
+                let at = At::new(db, &key);
+                at.drop_parts(&erased.trace_id)?;
+                if whole {
+                    let query = "DELETE FROM artifact WHERE user = ?1 AND session = ?2 AND trace = ?3";
+                    at.execute(query, params![at.user, at.session, erased.trace_id])?;
+                } else {
+                    let query =
+                        "UPDATE artifact SET over = ?4, bytes = 0, artifact = ?5 WHERE user = ?1 AND session = ?2 AND trace = ?3";
+                    at.execute(query, params![at.user, at.session, erased.trace_id, now.0, write_json(&erased)?])?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn medium(&self, _user: &UserTag, _purge: Purge, _patience: Duration) -> Result<Medium, Fault> {
+        // Deleted rows are overwritten in the file; what is left of them stands in the log until it is moved into the file.
+        Ok(if self.database.checkpoint().await? {
+            Medium { state: Physical::Gone, detail: "rows were overwritten and the write-ahead log emptied" }
+        } else {
+            Medium { state: Physical::Pending, detail: "waits for a reader to let go of the write-ahead log" }
+        })
+    }
+
     async fn sweep(&self, now: Timestamp) -> Result<bool, Fault> {
         self.database
             .write(move |db| {
@@ -855,6 +1047,8 @@ impl SessionStore for EmbeddedSessions {
                 for (user, session, trace_id) in &gone {
                     At { db, user, session }.drop_parts(trace_id)?;
                 }
+                let query = "DELETE FROM erase_epoch WHERE user IN (SELECT user FROM erase_epoch WHERE until <= ?1 LIMIT ?2)";
+                db.prepare_cached(query).map_err(sql)?.execute(params![now.0, SWEEP_ROWS]).map_err(sql)?;
                 Ok(sessions.len().max(graves.len()).max(gone.len()) >= SWEEP_ROWS as usize)
             })
             .await

@@ -10,7 +10,10 @@ pub mod redis;
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::time::Duration;
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::session::{Anchor, Artifact, Role, SessionFact, Shape, Summary, Turn, Verdict};
+use strata_core::time::SECOND;
 use strata_core::{AgentId, FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use uuid::Uuid;
 
@@ -179,6 +182,8 @@ pub struct Head {
     pub version: u64,
     /// Number of the instruction turn in force; zero when there is none.
     pub system: u32,
+    /// Grows whenever turns are redacted: what was made of their texts before is worth nothing then.
+    pub redactions: u64,
 }
 
 impl Head {
@@ -211,6 +216,8 @@ pub struct Append {
     pub due_turns: u32,
     /// Uncompressed tokens that make a compression due.
     pub due_tokens: u64,
+    /// Erase epoch of the signed header (rule E2).
+    pub erase_epoch: u64,
 }
 
 /// What an append did, also when it is repeated.
@@ -350,8 +357,25 @@ pub struct Commit {
     pub pinned: Vec<u32>,
     /// Turns that are pinned no more.
     pub unpinned: Vec<u32>,
+    /// What an erasure takes.
+    pub redaction: Redaction,
+    /// Erase epoch of the signed header (rule E2); none for what the service does by itself.
+    pub erase_epoch: Option<u64>,
     /// For repetitions: the request and its encoded answer.
     pub request: Option<(RequestKey, Vec<u8>)>,
+}
+
+/// What an erasure takes from a session beside summaries and anchors.
+#[derive(Clone, Debug, Default)]
+pub struct Redaction {
+    /// Redacted turns in place of those with their numbers.
+    pub turns: Vec<Turn>,
+    /// Bytes that they are smaller by, all together; negative when the marker is longer.
+    pub bytes: i64,
+    /// Tokens that they are smaller by.
+    pub tokens: i64,
+    /// Remembered answers lose their content: a repetition is still told, and answered with nothing.
+    pub answers: bool,
 }
 
 /// Fate of a commit.
@@ -376,6 +400,8 @@ pub struct FactsWrite {
     pub now: Timestamp,
     /// The facts, none an overlay, each key once.
     pub facts: Vec<SessionFact>,
+    /// Erase epoch of the signed header (rule E2).
+    pub erase_epoch: u64,
     /// For repetitions: the request and its encoded answer.
     pub request: Option<(RequestKey, Vec<u8>)>,
 }
@@ -395,6 +421,8 @@ pub struct ArtifactWrite {
     pub parts: Vec<Vec<u8>>,
     /// A name that no other upload has.
     pub upload: String,
+    /// Erase epoch of the signed header (rule E2).
+    pub erase_epoch: u64,
     /// For repetitions: the request and its encoded answer.
     pub request: Option<(RequestKey, Vec<u8>)>,
 }
@@ -601,6 +629,56 @@ pub trait SessionStore: Send + Sync + Debug {
         request: Option<RequestKey>,
     ) -> Result<Ended, Fault>;
 
+    /// Raises the user's erase epoch to `epoch`, if it is lower; answers what stands then. From now on writes with an older
+    /// header are refused (rule E2).
+    ///
+    /// # Errors
+    /// `STORE_FULL`, `STORE_UNAVAILABLE`.
+    async fn raise_erase_epoch(&self, user: &UserTag, epoch: u64, now: Timestamp) -> Result<u64, Fault>;
+
+    /// Removes what is left of the user's expired sessions, a bounded number; answers whether there may be more.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn drop_expired(&self, user: &UserTag, now: Timestamp) -> Result<bool, Fault>;
+
+    /// Remembered answers of a session, encoded, at most [`limits::SESSION_ANSWER_BYTES`]; none when it is not there.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn answers(&self, key: &SessionKey, now: Timestamp) -> Result<Vec<Vec<u8>>, Fault>;
+
+    /// Takes the content out of all remembered answers.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn forget_answers(&self, key: &SessionKey, now: Timestamp) -> Result<(), Fault>;
+
+    /// Takes facts away, and the content of all remembered answers. Of `emptied` ones the epoch is kept (rule P3), of
+    /// `removed` ones nothing.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn erase_facts(&self, key: &SessionKey, now: Timestamp, emptied: &[FactKey], removed: &[FactKey]) -> Result<(), Fault>;
+
+    /// Artifacts of a session whose bytes are kept, in order of trace id, at most [`limits::SESSION_ARTIFACTS`].
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn artifacts(&self, key: &SessionKey, now: Timestamp) -> Result<Vec<Artifact>, Fault>;
+
+    /// Removes an artifact's bytes: it is gone like one whose time is over, or with `whole` as if it had never been.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn erase_artifact(&self, key: &SessionKey, now: Timestamp, artifact: &Artifact, whole: bool) -> Result<(), Fault>;
+
+    /// Whether what was removed of the user is gone from the medium too; waits at most `patience` where it asks for that.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn medium(&self, user: &UserTag, purge: Purge, patience: Duration) -> Result<Medium, Fault>;
+
     /// Removes a bounded number of expired sessions and tombstones; answers whether there may be more. Nothing to do where
     /// keys expire by themselves.
     ///
@@ -616,7 +694,19 @@ pub trait SessionStore: Send + Sync + Debug {
 }
 
 /// Microseconds a tombstone outlives its session (rule S12).
-pub(crate) const TOMBSTONE: i64 = limits::TOMBSTONE_SECONDS * strata_core::time::SECOND;
+pub(crate) const TOMBSTONE: i64 = limits::TOMBSTONE_SECONDS * SECOND;
+
+/// An artifact whose bytes were erased: gone like one whose time is over, and nothing told of its bytes.
+fn erased_artifact(artifact: &Artifact, now: Timestamp) -> Artifact {
+    Artifact {
+        bytes: 0,
+        stored_bytes: 0,
+        parts: 0,
+        hash: "0".repeat(artifact.hash.len()),
+        expire_time: Some(now),
+        ..artifact.clone()
+    }
+}
 
 /// Stored turn to domain; none (and a log line without content) when it cannot be read.
 fn read_turn(payload: &str, seq: u32) -> Result<Turn, Fault> {

@@ -13,6 +13,7 @@
 //! | `...:b:<tag>` | hash | parts of one artifact by number; `...:u:<upload>` while they come in |
 //! | `strata:{user}:x:<session>` | hash | tombstone: incarnation, times, digests of request ids; no content |
 //! | `strata:{user}:i` | sorted set | live sessions by their end |
+//! | `strata:{user}:e` | hash | erase epoch (`e`), file rewrite that is waited for (`w`) |
 //!
 //! Every key has a TTL (rule S10), set in the step that creates it. Scripts compare the time they are given with the
 //! session's end as well, so that a session ends at the same moment for every caller, swept or not.
@@ -23,26 +24,34 @@
 use super::{
     Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey,
     SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, artifact_gone,
-    by_priority, damaged, ended, hex_digest, no_artifact, no_such_turn, not_found, other_agent, other_bytes, read_json,
-    read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
+    by_priority, damaged, ended, erased_artifact, hex_digest, no_artifact, no_such_turn, not_found, other_agent, other_bytes,
+    read_json, read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
+use std::time::Duration;
+use strata_core::policy::erasure::{Medium, Purge, stale_header};
 use strata_core::policy::session::{Artifact, SessionFact, Shape, Summary, Turn};
 use strata_core::{AgentId, FactKey, Fault, SessionId, Timestamp, limits};
 use strata_runtime::redis_store::RedisPool;
 
 /// Fields of the `m` hash in the order of [`Head`].
-const HEAD_FIELDS: &str = "'id','agent','inc','last','bytes','tok','shape','decl','ttl','cre','exp','thr','ttok','ver','sys'";
+const HEAD_FIELDS: &str =
+    "'id','agent','inc','last','bytes','tok','shape','decl','ttl','cre','exp','thr','ttok','ver','sys','red'";
 
 /// Shared beginning of every script: what is over is gone, whatever it is asked for.
 const PRELUDE: &str = r"
-local M, T, Z, V, C, X, I, F, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local M, T, Z, V, C, X, I, F, D, E = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local now = tonumber(ARGV[1])
 local function int(n) return string.format('%.0f', n) end
 local function blob(tag) return string.sub(D, 1, -2) .. 'b:' .. tag end
+local function older(epoch)
+  if epoch == '' then return false end
+  local highest = redis.call('HGET', E, 'e')
+  return highest and tonumber(epoch) < tonumber(highest) and highest
+end
 local function remove(sid)
   for _, tag in ipairs(redis.call('HKEYS', D)) do redis.call('UNLINK', blob(tag)) end
   redis.call('DEL', M, T, Z, V, C, F, D)
@@ -84,9 +93,11 @@ end
 ";
 
 /// ARGV: now, tombstone, ttl, shape, agent, session id, request, body, limits (turns, bytes, sessions), due (turns,
-/// tokens), then for each turn: payload, bytes, tokens, pinned, system.
+/// tokens), erase epoch, then for each turn: payload, bytes, tokens, pinned, system.
 const APPEND: &str = r"
 local window = tonumber(ARGV[2])
+local erased = older(ARGV[14])
+if erased then return {'OLD', erased} end
 local live = alive()
 local grave = buried(window)
 if ARGV[7] ~= '' then
@@ -105,17 +116,17 @@ if live then
 else
   if redis.call('ZCOUNT', I, '(' .. int(now), '+inf') >= tonumber(ARGV[11]) then return {'LIMIT', 'sessions'} end
 end
-local n = (#ARGV - 13) / 5
+local n = (#ARGV - 14) / 5
 local more, sys, pins = 0, false, ''
 for k = 0, n - 1 do
-  local at = 14 + k * 5
+  local at = 15 + k * 5
   more = more + tonumber(ARGV[at + 1])
   tok = tok + tonumber(ARGV[at + 2])
 end
 if last + n > tonumber(ARGV[9]) then return {'LIMIT', 'turns'} end
 if bytes + more > tonumber(ARGV[10]) then return {'LIMIT', 'bytes'} end
 for k = 0, n - 1 do
-  local at = 14 + k * 5
+  local at = 15 + k * 5
   redis.call('RPUSH', T, ARGV[at])
   local seq = last + k + 1
   if ARGV[at + 3] == '1' then pins = pins .. int(seq) .. ',' end
@@ -249,6 +260,21 @@ end
 return out
 ";
 
+/// Takes the content out of the remembered answers. Needs `C`.
+const FORGET: &str = r"
+local function forget()
+  local all, bytes = redis.call('HGETALL', C), 0
+  for k = 1, #all, 2 do
+    if string.sub(all[k], 1, 2) == 'r:' then
+      local bare = string.sub(all[k + 1], 1, 33)
+      bytes = bytes + #bare
+      redis.call('HSET', C, all[k], bare)
+    end
+  end
+  if #all > 0 then redis.call('HSET', C, 'b', int(bytes)) end
+end
+";
+
 /// Remembers an answer; the oldest ones make room. Needs `now`, `C` and the number and bytes that are kept.
 const REMEMBER: &str = r"
 local function remember(request, value, count, room)
@@ -266,12 +292,25 @@ end
 ";
 
 /// ARGV: now, incarnation, version, through, tokens, shape, anchors, order, request, body, answer, requests kept, their
-/// bytes, pinned, unpinned, number of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
+/// bytes, pinned, unpinned, erase epoch, forget answers, bytes and tokens that are freed, number of redacted, (seq, payload)...,
+/// number of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
 const COMMIT: &str = r"
+local erased = older(ARGV[16])
+if erased then return erased end
 if not alive() then return 'GONE' end
-local m = redis.call('HMGET', M, 'inc', 'ver', 'decl', 'exp')
+local m = redis.call('HMGET', M, 'inc', 'ver', 'decl', 'exp', 'bytes', 'tok')
 if m[1] ~= ARGV[2] then return 'GONE' end
 if m[2] ~= ARGV[3] then return 'RACED' end
+local at = 20
+local redacted = tonumber(ARGV[at])
+if redacted > 0 or ARGV[17] == '1' then
+  redis.call('HDEL', C, '-')
+  for k = 0, redacted - 1 do redis.call('LSET', T, tonumber(ARGV[at + 1 + 2 * k]) - 1, ARGV[at + 2 + 2 * k]) end
+  redis.call('HSET', M, 'bytes', int(tonumber(m[5]) - tonumber(ARGV[18])), 'tok', int(tonumber(m[6]) - tonumber(ARGV[19])))
+  if redacted > 0 then redis.call('HINCRBY', M, 'red', 1) end
+end
+if ARGV[17] == '1' then forget() end
+at = at + 2 * redacted + 1
 redis.call('HSET', M, 'ver', int(tonumber(ARGV[3]) + 1), 'thr', ARGV[4], 'ttok', ARGV[5])
 if ARGV[6] ~= '' and m[3] == '0' then redis.call('HSET', M, 'shape', ARGV[6]) end
 redis.call('HSET', Z, 'a', ARGV[7], 'o', ARGV[8])
@@ -286,7 +325,6 @@ if ARGV[14] ~= '' or ARGV[15] ~= '' then
   end
   redis.call('HSET', Z, 'p', out)
 end
-local at = 16
 local removed = tonumber(ARGV[at])
 for k = at + 1, at + removed do redis.call('HDEL', Z, 's:' .. ARGV[k]) end
 at = at + removed + 1
@@ -303,8 +341,11 @@ for _, k in ipairs({Z, V, C}) do redis.call('PEXPIRE', k, ms) end
 return 'OK'
 ";
 
-/// ARGV: now, tombstone, agent, request, body, answer, requests kept, their bytes, facts kept, (key, epoch, turn, rest)...
+/// ARGV: now, tombstone, agent, request, body, answer, requests kept, their bytes, facts kept, erase epoch, (key, epoch, turn,
+/// rest)...
 const PUT_FACTS: &str = r"
+local erased = older(ARGV[10])
+if erased then return {'OLD', erased} end
 if not alive() then return {buried(tonumber(ARGV[2])) and 'ENDED' or 'NONE'} end
 local m = redis.call('HMGET', M, 'agent', 'last', 'exp')
 if ARGV[3] ~= '' and m[1] ~= '' and m[1] ~= ARGV[3] then return {'NONE'} end
@@ -316,7 +357,7 @@ if ARGV[4] ~= '' then
   end
 end
 local more = 0
-for at = 10, #ARGV, 4 do
+for at = 11, #ARGV, 4 do
   if tonumber(ARGV[at + 2]) > tonumber(m[2]) then return {'TURN', ARGV[at + 2], m[2]} end
   local have = redis.call('HGET', F, ARGV[at])
   if have then
@@ -327,7 +368,7 @@ for at = 10, #ARGV, 4 do
   end
 end
 if redis.call('HLEN', F) + more > tonumber(ARGV[9]) then return {'LIMIT'} end
-for at = 10, #ARGV, 4 do
+for at = 11, #ARGV, 4 do
   redis.call('HSET', F, ARGV[at], ARGV[at + 1] .. '|0|' .. ARGV[at + 2] .. '|' .. ARGV[at + 3])
 end
 if ARGV[4] ~= '' then remember(ARGV[4], ARGV[5] .. '|' .. ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])) end
@@ -348,7 +389,7 @@ if not alive() then return 0 end
 local known = 0
 for at = 2, #ARGV do
   local have = redis.call('HGET', F, ARGV[at])
-  if have then
+  if have and not string.match(have, '^%d+|2|') then
     known = known + 1
     redis.call('HSET', F, ARGV[at], (string.gsub(have, '^(%d+)|%d|', '%1|1|')))
   end
@@ -357,13 +398,15 @@ return known
 ";
 
 /// KEYS: the blob and its upload at the end. ARGV: now, tombstone, agent, request, body, answer, requests kept, their bytes,
-/// artifacts kept, their bytes, tag, end, bytes, hash, JSON, parts.
+/// artifacts kept, their bytes, tag, end, bytes, hash, JSON, parts, erase epoch.
 const PUT_ARTIFACT: &str = r"
-local B, U = KEYS[10], KEYS[11]
+local B, U = KEYS[11], KEYS[12]
 local function no(...)
   redis.call('UNLINK', U)
   return {...}
 end
+local erased = older(ARGV[17])
+if erased then return no('OLD', erased) end
 if not alive() then return no(buried(tonumber(ARGV[2])) and 'ENDED' or 'NONE') end
 local m = redis.call('HMGET', M, 'agent', 'exp')
 if ARGV[3] ~= '' and m[1] ~= '' and m[1] ~= ARGV[3] then return no('NONE') end
@@ -427,7 +470,89 @@ local have = redis.call('HGET', D, ARGV[2])
 if not have then return '' end
 local e = tonumber(string.match(have, '^(%d+)|'))
 if e ~= 0 and e <= now then return '' end
-return redis.call('HGET', KEYS[10], ARGV[3]) or ''
+return redis.call('HGET', KEYS[11], ARGV[3]) or ''
+";
+
+/// KEYS: the epochs alone. ARGV: epoch, life in milliseconds.
+const RAISE: &str = r"
+local highest = redis.call('HGET', KEYS[1], 'e')
+if not highest or tonumber(highest) < tonumber(ARGV[1]) then
+  highest = ARGV[1]
+  redis.call('HDEL', KEYS[1], 'w')
+  redis.call('HSET', KEYS[1], 'e', highest)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return highest
+";
+
+/// KEYS: the epochs alone. ARGV: what is waited for, life in milliseconds. Not where there is no epoch.
+const WAIT: &str = r"
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('HSET', KEYS[1], 'w', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 1
+";
+
+/// KEYS: the index alone. ARGV: now, limit. Names of expired sessions whose removal is still to be seen to.
+const EXPIRED: &str = r"
+return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
+";
+
+/// ARGV: now.
+const ANSWERS: &str = r"
+if not alive() then return {} end
+local out, all = {}, redis.call('HGETALL', C)
+for k = 1, #all, 2 do
+  if string.sub(all[k], 1, 2) == 'r:' and #all[k + 1] > 33 then out[#out + 1] = string.sub(all[k + 1], 34) end
+end
+return out
+";
+
+/// ARGV: now.
+const FORGET_ANSWERS: &str = r"
+redis.call('HDEL', C, '-')
+if alive() then forget() end
+return 1
+";
+
+/// ARGV: now, number of emptied, emptied..., removed...
+const ERASE_FACTS: &str = r"
+redis.call('HDEL', F, '-')
+if not alive() then return 0 end
+local emptied = tonumber(ARGV[2])
+for at = 3, #ARGV do
+  local have = redis.call('HGET', F, ARGV[at])
+  if have and at <= 2 + emptied then
+    redis.call('HSET', F, ARGV[at], string.match(have, '^(%d+)|') .. '|2|0|0|')
+  else
+    redis.call('HDEL', F, ARGV[at])
+  end
+end
+forget()
+return 1
+";
+
+/// ARGV: now.
+const ARTIFACTS: &str = r"
+if not alive() then return {} end
+local out, all = {}, redis.call('HGETALL', D)
+for k = 1, #all, 2 do
+  local e = tonumber(string.match(all[k + 1], '^(%d+)|'))
+  if e == 0 or e > now then out[#out + 1] = all[k + 1] end
+end
+return out
+";
+
+/// ARGV: now, tag, what stands for the artifact afterwards; nothing when empty.
+const ERASE_ARTIFACT: &str = r"
+redis.call('UNLINK', blob(ARGV[2]))
+if not alive() then return 0 end
+if ARGV[3] == '' then
+  redis.call('HDEL', D, ARGV[2])
+elseif redis.call('HEXISTS', D, ARGV[2]) == 1 then
+  redis.call('HSET', D, ARGV[2], ARGV[3])
+end
+return 1
 ";
 
 /// ARGV: now, tombstone, request.
@@ -490,6 +615,14 @@ struct Scripts {
     part: Script,
     committed: Script,
     end: Script,
+    raise: Script,
+    wait: Script,
+    expired: Script,
+    answers: Script,
+    forget_answers: Script,
+    erase_facts: Script,
+    artifacts: Script,
+    erase_artifact: Script,
 }
 
 static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -500,7 +633,7 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     pick: script(PICK),
     names: Script::new(NAMES),
     heads: Script::new(&HEADS.replace("HEAD", HEAD_FIELDS)),
-    commit: script(&format!("{REMEMBER}{COMMIT}")),
+    commit: script(&format!("{REMEMBER}{FORGET}{COMMIT}")),
     put_facts: script(&format!("{REMEMBER}{PUT_FACTS}")),
     facts: script(FACTS),
     overlay: script(OVERLAY),
@@ -510,10 +643,24 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     part: script(PART),
     committed: script(COMMITTED),
     end: script(END),
+    raise: Script::new(RAISE),
+    wait: Script::new(WAIT),
+    expired: Script::new(EXPIRED),
+    answers: script(ANSWERS),
+    forget_answers: script(&format!("{FORGET}{FORGET_ANSWERS}")),
+    erase_facts: script(&format!("{FORGET}{ERASE_FACTS}")),
+    artifacts: script(ARTIFACTS),
+    erase_artifact: script(ERASE_ARTIFACT),
 });
+
+/// State of a fact that was erased: of it the epoch is kept alone (rule P3).
+const ERASED: &str = "2";
 
 /// Milliseconds that a part of an artifact waits for the rest.
 const UPLOAD_MS: u32 = 60_000;
+
+/// Life of an erase epoch in milliseconds.
+const EPOCH_MS: i64 = limits::ERASE_EPOCH_SECONDS * 1_000;
 
 /// Sessions whose heads one script reads: keeps it short.
 const HEADS_AT_ONCE: usize = 500;
@@ -547,10 +694,21 @@ impl RedisSessions {
 
 /// The keys of a session, in the order the scripts expect.
 #[must_use]
-pub fn keys(key: &SessionKey) -> [String; 9] {
+pub fn keys(key: &SessionKey) -> [String; 10] {
     let (user, session) = (key.user().as_str(), key.session_tag());
     let of = |part: &str| format!("strata:{{{user}}}:s:{session}:{part}");
-    [of("m"), of("t"), of("z"), of("v"), of("c"), format!("strata:{{{user}}}:x:{session}"), index(key.user()), of("f"), of("d")]
+    [
+        of("m"),
+        of("t"),
+        of("z"),
+        of("v"),
+        of("c"),
+        format!("strata:{{{user}}}:x:{session}"),
+        index(key.user()),
+        of("f"),
+        of("d"),
+        epochs(key.user()),
+    ]
 }
 
 /// What the keys of a session's artifacts begin with.
@@ -560,6 +718,10 @@ fn blobs(key: &SessionKey) -> String {
 
 fn stored_artifact(stored: &str) -> Result<Artifact, Fault> {
     read_json(stored.splitn(4, '|').nth(3).ok_or_else(damaged)?)
+}
+
+fn epochs(user: &UserTag) -> String {
+    format!("strata:{{{}}}:e", user.as_str())
 }
 
 fn index(user: &UserTag) -> String {
@@ -594,8 +756,11 @@ fn parse<T: std::str::FromStr>(value: &str) -> Result<T, Fault> {
 }
 
 fn head(value: Value) -> Result<Head, Fault> {
-    let fields: [String; 15] = texts(value)?.try_into().map_err(|_| damaged())?;
-    let [id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys] = fields;
+    // A session that was begun before this field came has none.
+    let fields = Vec::<Option<String>>::from_redis_value(value).map_err(|_| damaged())?;
+    let fields: [String; 16] =
+        fields.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>().try_into().map_err(|_| damaged())?;
+    let [id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, red] = fields;
     Ok(Head {
         session: SessionId::new(id)?,
         agent: if agent.is_empty() { None } else { Some(AgentId::new(agent)?) },
@@ -612,6 +777,7 @@ fn head(value: Value) -> Result<Head, Fault> {
         through_tokens: parse(&ttok)?,
         version: parse(&ver)?,
         system: parse(&sys)?,
+        redactions: if red.is_empty() { 0 } else { parse(&red)? },
     })
 }
 
@@ -677,6 +843,7 @@ impl SessionStore for RedisSessions {
             limits::SESSIONS_PER_USER.to_string(),
             append.due_turns.to_string(),
             append.due_tokens.to_string(),
+            append.erase_epoch.to_string(),
         ];
         let flag = |on: bool| if on { "1".to_owned() } else { "0".to_owned() };
         for turn in &append.turns {
@@ -688,6 +855,7 @@ impl SessionStore for RedisSessions {
         match tag.as_str() {
             "OK" | "REPLAY" => Appended::decode(&text(next(&mut parts)?)?, tag == "REPLAY").ok_or_else(damaged),
             "REUSED" => Err(reused()),
+            "OLD" => Err(stale_header(parse(&text(next(&mut parts)?)?)?)),
             "ENDED" => Err(ended(append.key.session())),
             "AGENT" => Err(other_agent()),
             "LIMIT" => Err(limit(&text(next(&mut parts)?)?)),
@@ -812,6 +980,16 @@ impl SessionStore for RedisSessions {
         push(limits::SESSION_ANSWER_BYTES.to_string());
         push(commit.pinned.iter().map(|seq| format!("{seq},")).collect());
         push(commit.unpinned.iter().map(|seq| format!("{seq},")).collect());
+        let redaction = &commit.redaction;
+        push(commit.erase_epoch.map(|epoch| epoch.to_string()).unwrap_or_default());
+        push(u8::from(redaction.answers).to_string());
+        push(redaction.bytes.to_string());
+        push(redaction.tokens.to_string());
+        push(redaction.turns.len().to_string());
+        for turn in &redaction.turns {
+            push(turn.seq.to_string());
+            push(payload(turn)?);
+        }
         push(commit.removed.len().to_string());
         commit.removed.iter().for_each(|from| push(from.to_string()));
         push(commit.added.len().to_string());
@@ -828,7 +1006,7 @@ impl SessionStore for RedisSessions {
             "OK" => Ok(Committed::Yes),
             "RACED" => Ok(Committed::Raced),
             "GONE" => Ok(Committed::Gone),
-            _ => Err(damaged()),
+            epoch => Err(stale_header(parse(epoch)?)),
         }
     }
 
@@ -847,6 +1025,7 @@ impl SessionStore for RedisSessions {
         args.push(answer);
         let bounds = [u64::from(limits::SESSION_REQUESTS), u64::from(limits::SESSION_ANSWER_BYTES), limits::SESSION_FACTS as u64];
         args.extend(bounds.map(|bound| bound.to_string().into_bytes()));
+        args.push(write.erase_epoch.to_string().into_bytes());
         for SessionFact { key, value, seq, epoch, overlay: _, time } in &write.facts {
             let parts = [key.as_str().to_owned(), epoch.to_string(), seq.to_string(), format!("{}|{value}", time.0)];
             args.extend(parts.map(String::into_bytes));
@@ -859,6 +1038,7 @@ impl SessionStore for RedisSessions {
             "NONE" => Err(not_found(write.key.session())),
             "ENDED" => Err(ended(write.key.session())),
             "REUSED" => Err(reused()),
+            "OLD" => Err(stale_header(parse(&text(next(&mut parts)?)?)?)),
             "TURN" => Err(no_such_turn(parse(&text(next(&mut parts)?)?)?, parse(&text(next(&mut parts)?)?)?)),
             "STALE" => Err(stale(&text(next(&mut parts)?)?, parse(&text(next(&mut parts)?)?)?)),
             "LIMIT" => Err(too_many_facts()),
@@ -876,10 +1056,13 @@ impl SessionStore for RedisSessions {
         let fact = |(key, stored): (String, String)| {
             let mut parts = stored.splitn(5, '|');
             let mut part = || parts.next().ok_or_else(damaged);
-            let (epoch, overlay, seq, time) = (parse(part()?)?, part()? == "1", parse(part()?)?, Timestamp(parse(part()?)?));
-            Ok(SessionFact { key: FactKey::new(key)?, value: part()?.to_owned(), seq, epoch, overlay, time })
+            let (epoch, state, seq, time) = (parse(part()?)?, part()?, parse(part()?)?, Timestamp(parse(part()?)?));
+            if state == ERASED {
+                return Ok(None);
+            }
+            Ok(Some(SessionFact { key: FactKey::new(key)?, value: part()?.to_owned(), seq, epoch, overlay: state == "1", time }))
         };
-        fields.into_iter().map(fact).collect::<Result<_, _>>().map(Some)
+        fields.into_iter().filter_map(|field| fact(field).transpose()).collect::<Result<_, _>>().map(Some)
     }
 
     async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, names: &[FactKey]) -> Result<u32, Fault> {
@@ -889,7 +1072,7 @@ impl SessionStore for RedisSessions {
     }
 
     async fn put_artifact(&self, write: ArtifactWrite) -> Result<ArtifactPut, Fault> {
-        let ArtifactWrite { key, agent, now, artifact, parts, upload, request } = write;
+        let ArtifactWrite { key, agent, now, artifact, parts, upload, erase_epoch, request } = write;
         let upload = format!("{}u:{upload}", blobs(&key));
         for (number, part) in parts.iter().enumerate() {
             let args = [number.to_string().into_bytes(), part.clone(), UPLOAD_MS.to_string().into_bytes()];
@@ -914,6 +1097,7 @@ impl SessionStore for RedisSessions {
             artifact.hash.clone(),
             write_json(&artifact)?,
             parts.len().to_string(),
+            erase_epoch.to_string(),
         ];
         args.extend(rest.map(String::into_bytes));
         let mut names = keys(&key).to_vec();
@@ -927,6 +1111,7 @@ impl SessionStore for RedisSessions {
             "NONE" => Err(not_found(key.session())),
             "ENDED" => Err(ended(key.session())),
             "REUSED" => Err(reused()),
+            "OLD" => Err(stale_header(parse(&text(next(&mut parts)?)?)?)),
             "OTHER" => Err(other_bytes()),
             "LIMIT" => Err(too_many_artifacts(text(next(&mut parts)?)? == "bytes")),
             "LOST" => Err(Fault::unavailable("Redis")),
@@ -998,6 +1183,69 @@ impl SessionStore for RedisSessions {
             "AGENT" => Err(other_agent()),
             _ => Err(damaged()),
         }
+    }
+
+    async fn raise_erase_epoch(&self, user: &UserTag, epoch: u64, _now: Timestamp) -> Result<u64, Fault> {
+        let args = [epoch.to_string(), EPOCH_MS.to_string()];
+        let highest: String = self.pool.script(&SCRIPTS.raise, &[epochs(user)], &args[..]).await?;
+        parse(&highest)
+    }
+
+    async fn drop_expired(&self, user: &UserTag, now: Timestamp) -> Result<bool, Fault> {
+        let args = [now.0, HEADS_AT_ONCE as i64];
+        let names: Vec<String> = self.pool.script(&SCRIPTS.expired, &[index(user)], &args[..]).await?;
+        for name in &names {
+            // Whatever is over is removed by the step that meets it.
+            let key = SessionKey::of_user(user.clone(), SessionId::new(name.as_str())?);
+            let _: Value = self.pool.script(&SCRIPTS.state, &keys(&key), now.0).await?;
+        }
+        Ok(names.len() >= HEADS_AT_ONCE)
+    }
+
+    async fn answers(&self, key: &SessionKey, now: Timestamp) -> Result<Vec<Vec<u8>>, Fault> {
+        Ok(self.pool.script(&SCRIPTS.answers, &keys(key), now.0).await?)
+    }
+
+    async fn forget_answers(&self, key: &SessionKey, now: Timestamp) -> Result<(), Fault> {
+        let _: i64 = self.pool.script(&SCRIPTS.forget_answers, &keys(key), now.0).await?;
+        Ok(())
+    }
+
+    async fn erase_facts(&self, key: &SessionKey, now: Timestamp, emptied: &[FactKey], removed: &[FactKey]) -> Result<(), Fault> {
+        let mut args = vec![now.0.to_string(), emptied.len().to_string()];
+        args.extend(emptied.iter().chain(removed).map(|key| key.as_str().to_owned()));
+        let _: i64 = self.pool.script(&SCRIPTS.erase_facts, &keys(key), args).await?;
+        Ok(())
+    }
+
+    async fn artifacts(&self, key: &SessionKey, now: Timestamp) -> Result<Vec<Artifact>, Fault> {
+        let stored: Vec<String> = self.pool.script(&SCRIPTS.artifacts, &keys(key), now.0).await?;
+        let mut artifacts = stored.iter().map(|stored| stored_artifact(stored)).collect::<Result<Vec<_>, _>>()?;
+        artifacts.sort_by(|a, b| a.trace_id.cmp(&b.trace_id));
+        Ok(artifacts)
+    }
+
+    async fn erase_artifact(&self, key: &SessionKey, now: Timestamp, artifact: &Artifact, whole: bool) -> Result<(), Fault> {
+        let left = if whole {
+            String::new()
+        } else {
+            let erased = erased_artifact(artifact, now);
+            format!("{}|0|{}|{}", now.0, erased.hash, write_json(&erased)?)
+        };
+        let args = [now.0.to_string(), hex_digest(&artifact.trace_id), left];
+        let _: i64 = self.pool.script(&SCRIPTS.erase_artifact, &keys(key), &args[..]).await?;
+        Ok(())
+    }
+
+    async fn medium(&self, user: &UserTag, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
+        let name = epochs(user);
+        let known: Option<String> = self.pool.command(redis::cmd("HGET").arg(&name).arg("w")).await?;
+        let (keep, medium) = self.pool.purge_files(known.as_deref(), purge, patience).await?;
+        if let Some(keep) = keep {
+            let args = [keep, EPOCH_MS.to_string()];
+            let _: i64 = self.pool.script(&SCRIPTS.wait, &[name], &args[..]).await?;
+        }
+        Ok(medium)
     }
 
     async fn sweep(&self, _now: Timestamp) -> Result<bool, Fault> {

@@ -35,6 +35,7 @@ pub struct Bed {
     /// `redis` or `sqlite`.
     pub store: &'static str,
     pub tenant: String,
+    config: SessionStoreConfig,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -89,13 +90,27 @@ impl Bed {
         static SEED: AtomicU64 = AtomicU64::new(1);
         let clock = ManualClock::default();
         let ports = Ports { clock: clock.port(), ids: SeqIds::seeded(SEED.fetch_add(1, Ordering::Relaxed)).port() };
+        let config = store.clone();
         let deps = SessionDeps { ports: ports.clone(), settings, store, embedder, page_tokens: PageTokens::new(b"test") };
         let role = SessionRole::build(deps).await.expect("valid settings");
         let keys = SharedKeys::new(KeyRing::ephemeral(ports.ids.as_ref()));
         let verifier = Arc::new(Verifier::new(keys.clone(), ports.clone()));
         let layer = local(internal_stack(role.routes(), verifier, &StackDeps::new(ports.clone())));
         let tenant = strata_testkit::fixtures::unique("t");
-        Self { clock, role, channel: Signer::new(keys, ports).sign(layer), store: name, tenant, _folder: None }
+        Self { clock, role, channel: Signer::new(keys, ports).sign(layer), store: name, tenant, config, _folder: None }
+    }
+
+    /// Another process over the same store, at the same time of day.
+    pub async fn replica(&self) -> Self {
+        let mut other = Self::with(self.config.clone(), self.store, settings(|_| {}), None).await;
+        other.clock.set(strata_core::Clock::now(&self.clock));
+        other.tenant = self.tenant.clone();
+        other
+    }
+
+    /// Where the embedded store is.
+    pub fn folder(&self) -> Option<&std::path::Path> {
+        self._folder.as_ref().map(tempfile::TempDir::path)
     }
 
     pub fn caller(&self, tenant: &str, user: &str, agent: &str) -> Caller {

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod compression;
+mod erase;
 mod facts;
 mod faults;
 mod ha;

@@ -454,6 +454,7 @@ async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
                 tokens: strata_text::tokens::count(text),
                 speaker: String::new(),
                 external_id: String::new(),
+                redacted: 0,
             })
             .collect();
         let cues: Vec<_> = made.iter().map(|turn| turns::turn_cues(&turn.text, turn.role)).collect();

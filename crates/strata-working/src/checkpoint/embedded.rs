@@ -3,14 +3,18 @@
 use super::{CheckpointStore, Loaded, SaveOutcome, Snapshot, Tombstone, collect, encode_tombstone};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _};
-use strata_core::{Fault, Timestamp};
+use std::time::Duration;
+use strata_core::policy::erasure::{Medium, Physical, Purge};
+use strata_core::time::SECOND;
+use strata_core::{Fault, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
 
 /// Schema of the file: to be given to [`Database::open`].
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "boards",
-    sql: "
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "boards",
+        sql: "
 CREATE TABLE board (
   tenant TEXT NOT NULL,
   task TEXT NOT NULL,
@@ -26,7 +30,15 @@ CREATE TABLE board (
 CREATE INDEX board_expires ON board (expires);
 CREATE TABLE clean_stop (id INTEGER PRIMARY KEY CHECK (id = 1)) STRICT;
 ",
-}];
+    },
+    Migration {
+        version: 2,
+        name: "erasure",
+        sql: "
+CREATE TABLE erase_epoch (user TEXT PRIMARY KEY, epoch INTEGER NOT NULL, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+",
+    },
+];
 
 /// Checkpoints in SQLite.
 #[derive(Clone, Debug)]
@@ -99,6 +111,11 @@ impl CheckpointStore for EmbeddedCheckpoints {
                     (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
                 collect(&mut loaded, &task, ended, Timestamp(time), &data, now);
             }
+            let mut statement = connection.prepare("SELECT user, epoch FROM erase_epoch WHERE until > ?1")?;
+            let mut rows = statement.query([now.micros()])?;
+            while let Some(row) = rows.next()? {
+                loaded.epochs.push((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or_default()));
+            }
             Ok(loaded)
         };
         Ok(self.database.read(load).await?)
@@ -132,8 +149,31 @@ impl CheckpointStore for EmbeddedCheckpoints {
         Ok(self.database.write(mark).await?)
     }
 
+    async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, now: Timestamp) -> Result<(), Fault> {
+        let user = user_key.to_owned();
+        let epoch = i64::try_from(epoch).unwrap_or(i64::MAX);
+        let until = now.plus(limits::ERASE_EPOCH_SECONDS * SECOND).micros();
+        let raise = move |connection: &Connection| -> Result<(), SqliteError> {
+            let query = "INSERT INTO erase_epoch (user, epoch, until) VALUES (?1, ?2, ?3)
+                         ON CONFLICT DO UPDATE SET epoch = max(epoch, excluded.epoch), until = max(until, excluded.until)";
+            connection.prepare_cached(query)?.execute((user, epoch, until))?;
+            Ok(())
+        };
+        Ok(self.database.write(raise).await?)
+    }
+
+    async fn medium(&self, _user_key: &str, _purge: Purge, _patience: Duration) -> Result<Medium, Fault> {
+        // Replaced rows are overwritten in the file; what is left of them stands in the log until it is moved into the file.
+        Ok(if self.database.checkpoint().await? {
+            Medium { state: Physical::Gone, detail: "rows were overwritten and the write-ahead log emptied" }
+        } else {
+            Medium { state: Physical::Pending, detail: "waits for a reader to let go of the write-ahead log" }
+        })
+    }
+
     async fn purge(&self, now: Timestamp) -> Result<(), Fault> {
         let purge = move |connection: &Connection| -> Result<(), SqliteError> {
+            connection.prepare_cached("DELETE FROM erase_epoch WHERE until <= ?1")?.execute([now.micros()])?;
             connection.prepare_cached("DELETE FROM board WHERE expires <= ?1")?.execute([now.micros()])?;
             Ok(())
         };

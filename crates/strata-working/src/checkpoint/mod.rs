@@ -13,6 +13,10 @@ use async_trait::async_trait;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
+#[cfg(doc)]
+use strata_core::limits;
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::working::Board;
 use strata_core::{Fault, Owner, Reason, TaskId, Timestamp};
 use strata_runtime::redis_store::RedisPool;
@@ -115,6 +119,8 @@ pub struct Loaded {
     pub clean: bool,
     /// Records that could not be read. Their boards are lost.
     pub damaged: u64,
+    /// Erase epochs by user, as [`Owner::user_key`] names them.
+    pub epochs: Vec<(String, u64)>,
 }
 
 /// A store of checkpoints. Every method is safe to repeat.
@@ -146,6 +152,19 @@ pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The store's.
     async fn mark_clean(&self, clean: bool) -> Result<(), Fault>;
+
+    /// Raises a user's erase epoch, if it is lower (rule E2); kept for [`limits::ERASE_EPOCH_SECONDS`].
+    ///
+    /// # Errors
+    /// The store's.
+    async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, now: Timestamp) -> Result<(), Fault>;
+
+    /// Whether what was replaced or removed of the user is gone from the medium too; waits at most `patience` where it asks for
+    /// that.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn medium(&self, user_key: &str, purge: Purge, patience: Duration) -> Result<Medium, Fault>;
 
     /// Drops expired records, where the store does not by itself.
     ///

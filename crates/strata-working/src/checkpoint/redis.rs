@@ -3,6 +3,7 @@
 //! ```text
 //!   strata:working:{tenant and user}task   kind  task  created  generation  version  time  data
 //!   strata:working.clean                   the marker of a clean stop
+//!   strata:working.e:{tenant and user}     user  epoch (of the last erasure)  files (the rewrite that is waited for)
 //! ```
 //!
 //! All keys of a user share a hash tag, so that they live on one node and can be erased together.
@@ -11,11 +12,14 @@ use super::{CheckpointStore, Loaded, SaveOutcome, Snapshot, Tombstone, collect, 
 use async_trait::async_trait;
 use redis::Script;
 use std::sync::LazyLock;
-use strata_core::{Fault, Owner, TaskId, Timestamp, id::join};
+use std::time::Duration;
+use strata_core::policy::erasure::{Medium, Purge};
+use strata_core::{Fault, Owner, TaskId, Timestamp, id::join, limits};
 use strata_runtime::redis_store::{RedisError, RedisPool};
 
 const PREFIX: &str = "strata:working:{";
 const CLEAN: &str = "strata:working.clean";
+const EPOCHS: &str = "strata:working.e:{";
 /// Keys asked for in one step of the scan, and read in one round trip.
 const SCAN: usize = 512;
 /// Boards written at the same time on the one connection.
@@ -55,6 +59,26 @@ return 1
     )
 });
 
+/// KEYS: the epoch. ARGV: user, epoch, ttl in ms.
+static RAISE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local highest = redis.call('HGET', KEYS[1], 'epoch')
+if not highest or tonumber(highest) < tonumber(ARGV[2]) then
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[1], 'user', ARGV[1], 'epoch', ARGV[2])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+",
+    )
+});
+
+/// KEYS: the epoch. ARGV: what is waited for. Not where there is no epoch.
+static WAIT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new("if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'files', ARGV[1]) end return 1")
+});
+
 /// Checkpoints in Redis.
 #[derive(Clone, Debug)]
 pub struct RedisCheckpoints {
@@ -88,6 +112,23 @@ impl RedisCheckpoints {
         })
     }
 
+    /// Names of the hashes that begin with a prefix, each once.
+    async fn scan(&self, prefix: &str) -> Result<Vec<String>, RedisError> {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(format!("{prefix}*")).arg("COUNT").arg(SCAN).arg("TYPE").arg("hash");
+            let (next, keys): (u64, Vec<String>) = self.pool.command(&scan).await?;
+            // SCAN may return a key twice.
+            seen.extend(keys);
+            cursor = next;
+            if cursor == 0 {
+                return Ok(seen.into_iter().collect());
+            }
+        }
+    }
+
     async fn read(&self, keys: &[String], now: Timestamp, loaded: &mut Loaded) -> Result<(), RedisError> {
         if keys.is_empty() {
             return Ok(());
@@ -111,6 +152,10 @@ fn key(owner: &Owner, task: &TaskId) -> String {
     format!("{PREFIX}{}}}{}", owner.user_key(), join(&[task.as_str()]))
 }
 
+fn epoch_key(user_key: &str) -> String {
+    format!("{EPOCHS}{user_key}}}")
+}
+
 fn ttl_ms(from: Timestamp, to: Timestamp) -> i64 {
     (to.since(from) / 1_000).max(1)
 }
@@ -123,22 +168,17 @@ impl CheckpointStore for RedisCheckpoints {
 
     async fn load(&self, now: Timestamp) -> Result<Loaded, Fault> {
         let mut loaded = Loaded { clean: self.pool.command::<bool>(redis::cmd("EXISTS").arg(CLEAN)).await?, ..Loaded::default() };
-        let mut seen = std::collections::HashSet::new();
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(format!("{PREFIX}*")).arg("COUNT").arg(SCAN).arg("TYPE").arg("hash");
-            let (next, mut keys): (u64, Vec<String>) = self.pool.command(&scan).await?;
-            // SCAN may return a key twice.
-            keys.retain(|key| seen.insert(key.clone()));
-            for some in keys.chunks(SCAN) {
-                self.read(some, now, &mut loaded).await?;
-            }
-            cursor = next;
-            if cursor == 0 {
-                return Ok(loaded);
+        for key in self.scan(EPOCHS).await? {
+            let epoch: (Option<String>, Option<u64>) =
+                self.pool.command(redis::cmd("HMGET").arg(key).arg(&["user", "epoch"])).await?;
+            if let (Some(user), Some(epoch)) = epoch {
+                loaded.epochs.push((user, epoch));
             }
         }
+        for some in self.scan(PREFIX).await?.chunks(SCAN) {
+            self.read(some, now, &mut loaded).await?;
+        }
+        Ok(loaded)
     }
 
     async fn save(&self, boards: &[Snapshot]) -> Result<Vec<SaveOutcome>, Fault> {
@@ -168,6 +208,22 @@ impl CheckpointStore for RedisCheckpoints {
             self.pool.command::<i64>(redis::cmd("DEL").arg(CLEAN)).await?;
         }
         Ok(())
+    }
+
+    async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, _now: Timestamp) -> Result<(), Fault> {
+        let args = (user_key, epoch, limits::ERASE_EPOCH_SECONDS * 1_000);
+        let _: i64 = self.pool.script(&RAISE, &[epoch_key(user_key)], args).await?;
+        Ok(())
+    }
+
+    async fn medium(&self, user_key: &str, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
+        let name = epoch_key(user_key);
+        let known: Option<String> = self.pool.command(redis::cmd("HGET").arg(&name).arg("files")).await?;
+        let (keep, medium) = self.pool.purge_files(known.as_deref(), purge, patience).await?;
+        if let Some(keep) = keep {
+            let _: i64 = self.pool.script(&WAIT, &[name], keep).await?;
+        }
+        Ok(medium)
     }
 
     async fn purge(&self, _now: Timestamp) -> Result<(), Fault> {

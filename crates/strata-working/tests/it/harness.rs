@@ -12,6 +12,7 @@ use strata_api::working::v1 as pb;
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, Timestamp, UserId};
 use strata_runtime::channel::local;
@@ -314,6 +315,10 @@ impl Cut {
         self.cut.store(true, Ordering::SeqCst);
     }
 
+    pub fn mend(&self) {
+        self.cut.store(false, Ordering::SeqCst);
+    }
+
     fn alive(&self) -> Result<(), Fault> {
         if self.cut.load(Ordering::SeqCst) { Err(Fault::unavailable("store")) } else { Ok(()) }
     }
@@ -339,6 +344,14 @@ impl CheckpointStore for Cut {
     async fn mark_clean(&self, clean: bool) -> Result<(), Fault> {
         self.alive()?;
         self.store.mark_clean(clean).await
+    }
+    async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, now: Timestamp) -> Result<(), Fault> {
+        self.alive()?;
+        self.store.raise_erase_epoch(user_key, epoch, now).await
+    }
+    async fn medium(&self, user_key: &str, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
+        self.alive()?;
+        self.store.medium(user_key, purge, patience).await
     }
     async fn purge(&self, now: Timestamp) -> Result<(), Fault> {
         self.alive()?;

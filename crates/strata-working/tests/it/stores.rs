@@ -2,6 +2,7 @@
 
 use crate::harness::{Sqlite, redis};
 use std::sync::Arc;
+use strata_core::policy::erasure::{Medium, Physical, Purge};
 use strata_core::policy::working::{Board, Goal};
 use strata_core::time::{HOUR, SECOND};
 use strata_core::{Timestamp, UserId};
@@ -87,6 +88,12 @@ impl CheckpointStore for Recorder {
     }
     async fn mark_clean(&self, _: bool) -> Result<(), strata_core::Fault> {
         Ok(())
+    }
+    async fn raise_erase_epoch(&self, _: &str, _: u64, _: Timestamp) -> Result<(), strata_core::Fault> {
+        Ok(())
+    }
+    async fn medium(&self, _: &str, _: Purge, _: std::time::Duration) -> Result<Medium, strata_core::Fault> {
+        Ok(Medium { state: Physical::Gone, detail: "nothing is kept" })
     }
     async fn purge(&self, _: Timestamp) -> Result<(), strata_core::Fault> {
         Ok(())

@@ -311,6 +311,17 @@ impl CheckpointStore for Stall {
     async fn mark_clean(&self, clean: bool) -> Result<(), strata_core::Fault> {
         self.store.mark_clean(clean).await
     }
+    async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, now: strata_core::Timestamp) -> Result<(), strata_core::Fault> {
+        self.store.raise_erase_epoch(user_key, epoch, now).await
+    }
+    async fn medium(
+        &self,
+        user_key: &str,
+        purge: strata_core::policy::erasure::Purge,
+        patience: Duration,
+    ) -> Result<strata_core::policy::erasure::Medium, strata_core::Fault> {
+        self.store.medium(user_key, purge, patience).await
+    }
     async fn purge(&self, now: strata_core::Timestamp) -> Result<(), strata_core::Fault> {
         self.store.purge(now).await
     }
