@@ -18,6 +18,7 @@ use crate::metadata::erasures::{self, Erasure, Item, Medium, Scope, Sight, Step,
 use crate::metadata::query;
 use crate::metadata::wipe::{self, At, Sweep, Tally};
 use crate::metadata::{Sql as _, Visible, owner};
+use crate::scope::OwnerScope;
 use crate::service::{Call, Service};
 use crate::state::State;
 use crate::write::Context;
@@ -53,6 +54,8 @@ const LOOK: Duration = Duration::from_millis(25);
 const AGAIN: Duration = Duration::from_secs(1);
 /// An open erasure is left to the router that took it up for this long.
 const TAKEN: i64 = 2 * SECOND;
+/// Between two looks at media that are waited for.
+const MEDIA: i64 = 60 * SECOND;
 /// Ids that the index is asked about at a time.
 const INDEX_IDS: usize = 1_000;
 /// Times a plan is made again because its records gained evidence meanwhile.
@@ -614,7 +617,7 @@ impl State {
 
     async fn own_erasure(&self, claims: &Claims, user_id: &str, erasure_id: &str) -> Result<Erasure, Fault> {
         let id = Uuid::parse_str(erasure_id).map_err(|_| Fault::field("erasure_id", "is required, a UUID"))?;
-        let owner = common::owner(&claims.caller, user_id, "")?;
+        let owner = OwnerScope::of(claims, user_id, "")?.owner().clone();
         let found = self.database.read(move |db| erasures::any(db, id)).await?;
         found
             .filter(|erasure| erasure.owner.user_level() == owner)
@@ -765,9 +768,10 @@ impl Journal {
             "" => None,
             text => Some(Uuid::parse_str(text).map_err(|_| Fault::field("erasure_id", "is no UUID"))?),
         };
+        let since = erasures::Since { open: now.plus(-TAKEN), closed: now.plus(-MEDIA) };
         let read = move |db: &Connection| {
             let found = match named {
-                None => erasures::take_up(db, now.plus(-TAKEN), now)?,
+                None => erasures::take_up(db, since, now)?,
                 Some(id) => {
                     erasures::taken(db, id, now)?;
                     erasures::any(db, id)?.into_iter().filter(|found| r.closed || found.close_time.is_none()).collect()
@@ -775,18 +779,26 @@ impl Journal {
             };
             let mut out = Vec::with_capacity(found.len());
             for erasure in found {
-                let steps = erasures::waiting(db, erasure.erasure_id)?;
+                let steps = match erasure.close_time {
+                    None => erasures::waiting(db, erasure.erasure_id)?
+                        .iter()
+                        .map(|w| w.step)
+                        .filter(|s| s.is_outside())
+                        .map(Step::name)
+                        .collect(),
+                    Some(_) => erasures::pending_media(db, erasure.erasure_id)?,
+                };
                 out.push(internal::OpenErasure {
                     tenant_id: erasure.owner.tenant.as_str().to_owned(),
                     scopes: wire_scopes(&erasure, erasures::scopes(db, erasure.erasure_id)?),
-                    steps: steps.iter().filter(|w| w.step.is_outside()).map(|w| w.step.name().to_owned()).collect(),
+                    steps: steps.into_iter().map(str::to_owned).collect(),
                     actor: erasure.actor,
                 });
             }
             Ok::<_, Fault>(internal::ListOpenErasuresResponse { erasures: out })
         };
         // Nothing to take up is the rule: then nothing is written.
-        if named.is_none() && !self.state.database.read(move |db| erasures::any_outside(db, now.plus(-TAKEN))).await? {
+        if named.is_none() && !self.state.database.read(move |db| erasures::any_outside(db, since)).await? {
             return Ok(internal::ListOpenErasuresResponse::default());
         }
         self.state.database.write(read).await

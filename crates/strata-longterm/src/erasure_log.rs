@@ -71,6 +71,9 @@ pub struct Line {
     /// Episodes that went.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub episodes: BTreeSet<Uuid>,
+    /// Records, entities and skills whose quotes had words taken out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub redacted: BTreeSet<Uuid>,
 }
 
 impl Line {
@@ -108,6 +111,7 @@ impl Line {
             entities: ids(Item::Entity)?,
             skills: ids(Item::Skill)?,
             episodes: ids(Item::Episode)?,
+            redacted: ids(Item::Redacted)?,
         })
     }
 
@@ -377,6 +381,9 @@ fn replay_line(db: &Connection, line: &Line, tombstones: &Tombstones, now: Times
         for id in ids {
             wipe::remove_part(db, &erasure, item, MemoryId(*id), now, &mut tally)?;
         }
+    }
+    for id in &line.redacted {
+        wipe::blank_quotes(db, MemoryId(*id), &mut tally)?;
     }
     let sweep = Sweep { erasure: &erasure, sight: &sight, tombstones, now, change: true };
     let mut at = Some(At::default());

@@ -13,6 +13,7 @@ use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::erasure::{Physical, Purge};
 use strata_core::policy::promotion::{Hold, Origin, State};
 use strata_core::{AgentId, Fault, Owner, Reason, TenantId, UserId};
 use strata_runtime::CallIdentity;
@@ -154,7 +155,7 @@ impl Sight {
         };
         let value = statement.value.as_ref().and_then(|value| value.kind.as_ref());
         let value = match value {
-            Some(strata_api::common::v1::value::Kind::StringValue(text)) => text.as_str(),
+            Some(strata_api::common::v1::value::Kind::Text(text)) => text.as_str(),
             _ => "",
         };
         let texts = [
@@ -179,9 +180,8 @@ impl Core {
     }
 
     async fn open_erasures(&self, request: internal::ListOpenErasuresRequest) -> Result<Vec<Open>, Fault> {
-        let asked = self.layers.erasures.clone();
-        let mut asked = asked;
-        let asked = asked.list_open_erasures(signed(request, self.sweeper()?));
+        let mut client = self.layers.erasures.clone();
+        let asked = client.list_open_erasures(signed(request, self.sweeper()?));
         let answered = tokio::time::timeout(JOURNAL, asked).await.map_err(|_| Fault::unavailable("long-term memory"))?;
         answer(answered)?.erasures.into_iter().map(Open::of).collect()
     }
@@ -327,9 +327,13 @@ impl Core {
             self.journal_of(&open.owner).await?.iter().map(|entry| sight.matches(entry)).collect::<Result<Vec<_>, _>>()?;
         let remaining = remaining.into_iter().filter(|matches| *matches).count() as u64;
         let (claims, left) = self.erase_claims(open, &sight).await?;
-        let gone = self.ledger.reclaim().await?;
-        let physical = if gone { internal::PhysicalState::Gone } else { internal::PhysicalState::Pending };
-        let detail = if gone { "" } else { "until the store has rewritten its files" };
+        let purge = if removed + claims > 0 { Purge::Anew } else { Purge::Again };
+        let medium = self.ledger.medium(&open.owner.user_key(), purge).await?;
+        let physical = match medium.state {
+            Physical::Gone => internal::PhysicalState::Gone,
+            Physical::Pending => internal::PhysicalState::Pending,
+            Physical::NotPermitted => internal::PhysicalState::NotPermitted,
+        };
         let row = |store: &str, found, removed, remaining| internal::StoreErasure {
             store: store.to_owned(),
             found,
@@ -337,7 +341,7 @@ impl Core {
             remaining,
             physical: physical.into(),
             gone_by: None,
-            detail: detail.to_owned(),
+            detail: medium.detail.to_owned(),
         };
         Ok(vec![row("ledger.promotions", found, removed, remaining), row("ledger.claims", claims, claims, left)])
     }

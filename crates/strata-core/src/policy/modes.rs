@@ -98,7 +98,8 @@ mod tests {
                         "ForgetMemories" | "RejectCandidate" | "ReportUsage" | "DeleteEntity" | "DeleteSkill" | "EndTask"
                         | "EndSession" | "Reindex",
                     )
-                    | (_, "Backup" | "VerifyConsistency")
+                    | (_, "Backup" | "VerifyConsistency" | "EraseMemories" | "ListAudit" | "VerifyAudit")
+                    | (_, "ListOpenErasures" | "SettleErasure")
                     | (
                         _,
                         "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent",
@@ -110,7 +111,9 @@ mod tests {
                     | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export"].iter().any(|verb| name.starts_with(verb)) =>
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "VerifyErasure"]
+                            .iter()
+                            .any(|verb| name.starts_with(verb)) =>
                     {
                         Gate::Serve
                     }

@@ -264,16 +264,32 @@ pub fn all(db: &Connection) -> Result<Vec<Erasure>, Fault> {
     select(db, "ORDER BY e.request_time, e.erasure_id", [])
 }
 
-/// Erasures with steps for routers that none took up after `before`, and takes them up now.
+/// What routers have to do: erasures with steps of theirs that none took up after `?1`, and closed ones whose stores outside of
+/// this file waited for their medium when a router looked last, before `?2`.
+const OUTSIDE: &str = "(e.close_time IS NULL AND e.taken_time <= ?1 AND EXISTS (SELECT 1 FROM erasure_steps s \
+    WHERE s.erasure_id = e.erasure_id AND s.step IN ('ledger', 'session', 'working'))) \
+    OR (e.close_time IS NOT NULL AND e.taken_time <= ?2 AND EXISTS (SELECT 1 FROM erasure_stores s \
+    WHERE s.erasure_id = e.erasure_id AND s.medium = 'PENDING' AND s.store NOT LIKE 'longterm.%'))";
+
+/// Since when a router may have an erasure in hand without being asked for it again: one with steps, one whose media are waited
+/// for.
+#[derive(Clone, Copy, Debug)]
+pub struct Since {
+    /// With steps.
+    pub open: Timestamp,
+    /// Closed.
+    pub closed: Timestamp,
+}
+
+/// Erasures that routers have something to do for, and takes them up now.
 ///
 /// # Errors
 /// As the database says.
-pub fn take_up(db: &Connection, before: Timestamp, now: Timestamp) -> Result<Vec<Erasure>, Fault> {
+pub fn take_up(db: &Connection, since: Since, now: Timestamp) -> Result<Vec<Erasure>, Fault> {
     let found = select(
         db,
-        "WHERE e.close_time IS NULL AND e.taken_time <= ?1 AND EXISTS (SELECT 1 FROM erasure_steps s WHERE s.erasure_id = e.erasure_id \
-         AND s.step IN ('ledger', 'session', 'working')) ORDER BY e.taken_time, e.erasure_id LIMIT ?2",
-        params![before.micros(), ERASE_OPEN_PAGE],
+        &format!("WHERE {OUTSIDE} ORDER BY e.taken_time, e.erasure_id LIMIT ?3"),
+        params![since.open.micros(), since.closed.micros(), ERASE_OPEN_PAGE],
     )?;
     for erasure in &found {
         taken(db, erasure.erasure_id, now)?;
@@ -331,6 +347,28 @@ fn put_scope(db: &Connection, erasure_id: Uuid, part: i64, scope: &Scope) -> Res
         db.prepare_cached("INSERT OR REPLACE INTO erasure_scopes (erasure_id, part, scope) VALUES (?1, ?2, ?3)").sql()?;
     statement.execute(params![erasure_id.as_bytes(), part, text]).sql()?;
     Ok(())
+}
+
+/// Refers to turns that were redacted: what finds them again where they come back.
+///
+/// # Errors
+/// As the database says.
+pub fn refer(db: &Connection, erasure_id: Uuid, turns: &BTreeMap<String, BTreeSet<u32>>) -> Result<(), Fault> {
+    /// The part that is made by the sweep.
+    const SWEPT: i64 = -1;
+    if turns.is_empty() {
+        return Ok(());
+    }
+    let mut statement = db.prepare_cached("SELECT scope FROM erasure_scopes WHERE erasure_id = ?1 AND part = ?2").sql()?;
+    let known: Option<String> = statement.query_row(params![erasure_id.as_bytes(), SWEPT], |row| row.get(0)).optional().sql()?;
+    let mut scope: Scope = match known {
+        Some(text) => serde_json::from_str(&text).map_err(|_| corrupt("a scope"))?,
+        None => Scope::default(),
+    };
+    for (session, seqs) in turns {
+        scope.turns.entry(session.clone()).or_default().extend(seqs);
+    }
+    put_scope(db, erasure_id, SWEPT, &scope)
 }
 
 /// What an erasure looks for: without content once it is closed.
@@ -422,6 +460,8 @@ pub enum Item {
     Skill,
     /// An episode.
     Episode,
+    /// A record, entity or skill whose quotes had words taken out.
+    Redacted,
     /// A record that was not asked for and holds some of the same words.
     Mention,
 }
@@ -433,6 +473,7 @@ impl Item {
             Self::Entity => "ENTITY",
             Self::Skill => "SKILL",
             Self::Episode => "EPISODE",
+            Self::Redacted => "REDACTED",
             Self::Mention => "MENTION",
         }
     }
@@ -674,8 +715,12 @@ pub fn stuck(db: &Connection, erasure_id: Uuid, step: Step, problem: &str) -> Re
 /// # Errors
 /// As the database says.
 pub fn close(db: &Connection, erasure: &Erasure, now: Timestamp) -> Result<(), Fault> {
-    let kept = scopes(db, erasure.erasure_id)?;
-    for (part, scope) in (0_i64..).zip(kept) {
+    let mut statement = db.prepare_cached("SELECT part, scope FROM erasure_scopes WHERE erasure_id = ?1").sql()?;
+    let rows = statement
+        .query_map([erasure.erasure_id.as_bytes()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
+        .sql()?;
+    for (part, scope) in rows.collect::<rusqlite::Result<Vec<_>>>().sql()? {
+        let scope: Scope = serde_json::from_str(&scope).map_err(|_| corrupt("a scope"))?;
         put_scope(db, erasure.erasure_id, part, &scope.references())?;
     }
     let mut statement =
@@ -749,18 +794,24 @@ pub fn tell_index_again(db: &Connection, erasure: &Erasure, now: Timestamp) -> R
     Ok(())
 }
 
-/// Whether there are erasures with steps for routers that none took up after `before`.
+/// Whether routers have something to do.
 ///
 /// # Errors
 /// As the database says.
-pub fn any_outside(db: &Connection, before: Timestamp) -> Result<bool, Fault> {
-    let mut statement = db
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM erasures e JOIN erasure_steps s ON s.erasure_id = e.erasure_id \
-             WHERE e.close_time IS NULL AND e.taken_time <= ?1 AND s.step IN ('ledger', 'session', 'working'))",
-        )
-        .sql()?;
-    statement.query_row([before.micros()], |row| row.get(0)).sql()
+pub fn any_outside(db: &Connection, since: Since) -> Result<bool, Fault> {
+    let mut statement = db.prepare_cached(&format!("SELECT EXISTS (SELECT 1 FROM erasures e WHERE {OUTSIDE})")).sql()?;
+    statement.query_row(params![since.open.micros(), since.closed.micros()], |row| row.get(0)).sql()
+}
+
+/// Steps of routers whose stores wait for their medium.
+///
+/// # Errors
+/// As the database says.
+pub fn pending_media(db: &Connection, erasure_id: Uuid) -> Result<BTreeSet<&'static str>, Fault> {
+    let rows = stores(db, erasure_id)?.into_iter().filter(|row| row.medium == Medium::Pending);
+    let outside = Step::ALL.into_iter().filter(|step| step.is_outside());
+    let names: Vec<&'static str> = outside.map(Step::name).collect();
+    Ok(rows.filter_map(|row| names.iter().copied().find(|name| row.store.starts_with(name))).collect())
 }
 
 /// An entry of the audit about an erasure.

@@ -275,7 +275,8 @@ fn redacted_map(needles: &Needles, json_object: &mut String) -> Result<bool, Fau
     let mut all: BTreeMap<String, String> = serde_json::from_str(json_object).map_err(|_| corrupt("metadata"))?;
     let before = all.len();
     all.retain(|name, _| !needles.matches(name));
-    let found = all.values_mut().fold(all.len() < before, |found, text| redacted(needles, text) | found);
+    let named = all.len() < before;
+    let found = all.values_mut().fold(named, |found, text| redacted(needles, text) | found);
     if found {
         *json_object = json(&all);
     }
@@ -387,6 +388,7 @@ impl Sweep<'_> {
             found += self.redact_rows(db, ["history", "history_id", "reason"], &row.id)?;
             if found > 0 {
                 tally.add("longterm.quotes", found, if self.change { found } else { 0 });
+                self.redacted_at(db, id)?;
             }
         }
         Ok(last.map_or_else(|| At::next(Phase::Records), |last| At::behind(Phase::Records, last, 0)))
@@ -414,6 +416,14 @@ impl Sweep<'_> {
             }
         }
         Ok(found)
+    }
+
+    /// Notes that words were taken out of something that stays.
+    fn redacted_at(&self, db: &Connection, id: MemoryId) -> Result<(), Fault> {
+        if !self.change {
+            return Ok(());
+        }
+        erasures::note(db, self.erasure.erasure_id, Item::Redacted, id, false)
     }
 
     fn bury_part(&self, db: &Connection, owner_id: i64, kind: &str, name: &str) -> Result<(), Fault> {
@@ -464,6 +474,7 @@ impl Sweep<'_> {
                         .prepare_cached("UPDATE entities SET source_quote = ?2, version = version + 1 WHERE entity_id = ?1")
                         .sql()?;
                     update.execute(params![id, quote]).sql()?;
+                    self.redacted_at(db, id_from(id))?;
                 }
             }
         }
@@ -492,6 +503,7 @@ impl Sweep<'_> {
                 if self.change {
                     let mut update = db.prepare_cached(&format!("UPDATE relations SET source_quote = ?5 {this}")).sql()?;
                     update.execute(params![from, relation, to, owner_id, quote]).sql()?;
+                    self.redacted_at(db, id_from(from))?;
                 }
             }
         }
@@ -528,6 +540,7 @@ impl Sweep<'_> {
                 if self.change {
                     let mut update = db.prepare_cached("UPDATE skills SET source_quote = ?2 WHERE skill_id = ?1").sql()?;
                     update.execute(params![id, quote]).sql()?;
+                    self.redacted_at(db, id_from(id))?;
                 }
             }
         }
@@ -562,9 +575,14 @@ impl Sweep<'_> {
             let mut sentences: Vec<EpisodeSentence> =
                 serde_json::from_str(&summary).map_err(|_| corrupt("summary of an episode"))?;
             let before = sentences.len();
+            let mut made_from: BTreeSet<u32> = BTreeSet::new();
             sentences.retain(|sentence| {
                 let made_of = sentence.seqs.iter().any(|seq| self.sight.refers_to(&session, *seq));
-                !made_of && !self.sight.all.matches(&sentence.text)
+                let gone = made_of || self.sight.all.matches(&sentence.text);
+                if gone {
+                    made_from.extend(&sentence.seqs);
+                }
+                !gone
             });
             let told = self.sight.all.matches(&findings);
             if told {
@@ -577,6 +595,9 @@ impl Sweep<'_> {
                     let mut update =
                         db.prepare_cached("UPDATE episodes SET summary = ?2, findings = ?3 WHERE episode_id = ?1").sql()?;
                     update.execute(params![id, json(&sentences), findings]).sql()?;
+                    if !made_from.is_empty() {
+                        erasures::refer(db, self.erasure.erasure_id, &[(session, made_from)].into())?;
+                    }
                 }
             }
         }
@@ -601,6 +622,7 @@ impl Sweep<'_> {
         let rows = statement.query_map(params![at.after, at.seq, ERASE_ROWS], read).sql()?;
         let rows = rows.collect::<rusqlite::Result<Vec<_>>>().sql()?;
         let last = rows.last().map(|row| (row.0.0.to_vec(), i64::from(row.0.1)));
+        let mut gone: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         for ((episode, seq, session), role, mut text, mut speaker, mut external_id, time, tokens) in rows {
             if !self.is_before(time) {
                 continue;
@@ -634,6 +656,12 @@ impl Sweep<'_> {
                 redacted: 0,
             };
             put_redacted(db, &episode, &turn)?;
+            if held || quoted {
+                gone.entry(session).or_default().insert(seq);
+            }
+        }
+        if self.change {
+            erasures::refer(db, self.erasure.erasure_id, &gone)?;
         }
         Ok(last.map_or_else(|| At::next(Phase::Turns), |(after, seq)| At::behind(Phase::Turns, after, seq)))
     }
@@ -813,13 +841,35 @@ pub fn remove_part(
         Item::Entity => ("longterm.entities", "DELETE FROM entities WHERE entity_id = ?1"),
         Item::Skill => ("longterm.skills", "DELETE FROM skills WHERE skill_id = ?1"),
         Item::Episode => ("longterm.episodes", "DELETE FROM episodes WHERE episode_id = ?1"),
-        Item::Record | Item::Mention => return Ok(()),
+        Item::Record | Item::Redacted | Item::Mention => return Ok(()),
     };
     erasures::note(db, erasure.erasure_id, item, id, true)?;
     if db.prepare_cached(sql).sql()?.execute([id_bytes(id)]).sql()? > 0 {
         erasures::audit(db, erasure, "ERASED", Some(id), &erasure.erasure_id.to_string(), now)?;
         tally.add(store, 1, 1);
     }
+    Ok(())
+}
+
+/// Takes every quote out of a record, an entity, its relations or a skill: what was in it when it was redacted is not known any
+/// more.
+///
+/// # Errors
+/// As the database says.
+pub fn blank_quotes(db: &Connection, id: MemoryId, tally: &mut Tally) -> Result<(), Fault> {
+    let mut found = 0;
+    for sql in [
+        "UPDATE records SET source_quote = ?2, reason = ?2, tags = '[]', metadata = '{}', topic = NULL, version = version + 1 \
+         WHERE memory_id = ?1",
+        "UPDATE evidence SET quote = ?2 WHERE memory_id = ?1",
+        "UPDATE history SET reason = ?2 WHERE memory_id = ?1",
+        "UPDATE entities SET source_quote = ?2, version = version + 1 WHERE entity_id = ?1",
+        "UPDATE relations SET source_quote = ?2 WHERE from_id = ?1",
+        "UPDATE skills SET source_quote = ?2 WHERE skill_id = ?1",
+    ] {
+        found += db.prepare_cached(sql).sql()?.execute(params![id_bytes(id), MARKER]).sql()? as u64;
+    }
+    tally.add("longterm.quotes", found, found);
     Ok(())
 }
 

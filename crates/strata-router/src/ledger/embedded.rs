@@ -3,6 +3,7 @@
 use super::{Change, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
+use strata_core::policy::erasure::{Medium, Physical, Purge};
 use strata_core::{Fault, Timestamp};
 use strata_runtime::sqlite::{Database, Location, Migration, SqliteError, SqliteSettings};
 
@@ -221,8 +222,13 @@ impl Ledger for EmbeddedLedger {
         Ok(self.database.write(write).await?)
     }
 
-    async fn reclaim(&self) -> Result<bool, Fault> {
-        Ok(self.database.checkpoint().await?)
+    async fn medium(&self, _user: &str, _purge: Purge) -> Result<Medium, Fault> {
+        let folded = self.database.checkpoint().await?;
+        Ok(if folded {
+            Medium { state: Physical::Gone, detail: "overwritten, and the log of the file is folded in" }
+        } else {
+            Medium { state: Physical::Pending, detail: "until the log of the file is folded in" }
+        })
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {

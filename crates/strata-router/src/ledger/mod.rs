@@ -15,6 +15,7 @@ pub mod redis;
 
 use async_trait::async_trait;
 use std::fmt::Debug;
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::{Fault, Timestamp};
 
 /// Fields of one user's hash: more than every board and session of a user can claim at once.
@@ -124,11 +125,11 @@ pub trait Ledger: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn forget_user(&self, user: &str) -> Result<u64, Fault>;
 
-    /// Takes what was removed off the medium as far as the store can; answers whether it is gone from it now.
+    /// Sees to it that what was removed of a user leaves the medium too, and says whether it has.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    async fn reclaim(&self) -> Result<bool, Fault>;
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault>;
 
     /// Removes what is past its time, where the store does not do so by itself.
     ///

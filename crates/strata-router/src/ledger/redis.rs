@@ -3,6 +3,7 @@
 use super::{Change, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap};
 use async_trait::async_trait;
 use redis::{Script, cmd};
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::{Fault, Timestamp, time::DAY};
 use strata_runtime::redis_store::RedisPool;
 
@@ -45,6 +46,9 @@ redis.call('SADD', KEYS[2], ARGV[5])
 if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 1
 ";
+
+/// Longest wait for the server to write its files anew.
+const PURGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The store.
 pub struct RedisLedger {
@@ -204,8 +208,14 @@ impl Ledger for RedisLedger {
         Ok(fields)
     }
 
-    async fn reclaim(&self) -> Result<bool, Fault> {
-        Ok(false)
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault> {
+        let name = format!("strata:{{{}}}:ledger-purge", tag(user));
+        let known: Option<String> = self.pool.command(cmd("GET").arg(&name)).await?;
+        let (keep, medium) = self.pool.purge_files(known.as_deref(), purge, PURGE_PATIENCE).await?;
+        if let Some(keep) = keep {
+            let _: String = self.pool.command(cmd("SET").arg(&name).arg(keep).arg("PX").arg(OPEN_TTL_MS)).await?;
+        }
+        Ok(medium)
     }
 
     async fn sweep(&self, _now: Timestamp) -> Result<(), Fault> {

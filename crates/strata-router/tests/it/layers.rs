@@ -506,6 +506,9 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         report_usage(longterm::ReportUsageRequest) -> longterm::ReportUsageResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
+        erase_memories(longterm::EraseMemoriesRequest) -> longterm::EraseMemoriesResponse;
+        get_erasure(longterm::GetErasureRequest) -> longterm::GetErasureResponse;
+        verify_erasure(longterm::VerifyErasureRequest) -> longterm::VerifyErasureResponse;
     }
 
     type ExportMemoriesStream = futures::stream::BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
@@ -647,6 +650,14 @@ impl admin::admin_service_server::AdminService for Fake {
     empty! { longterm_down:
         backup(admin::BackupRequest) -> admin::BackupResponse;
         verify_consistency(admin::VerifyConsistencyRequest) -> admin::VerifyConsistencyResponse;
+        verify_audit(admin::VerifyAuditRequest) -> admin::VerifyAuditResponse;
+    }
+
+    type ListAuditStream = futures::stream::BoxStream<'static, Result<admin::ListAuditResponse, Status>>;
+
+    async fn list_audit(&self, request: Request<admin::ListAuditRequest>) -> Answer<Self::ListAuditStream> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(Box::pin(futures::stream::empty())))
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Answer<admin::ReindexResponse> {

@@ -19,6 +19,7 @@ use strata_api::session::v1::session_memory_service_server::SessionMemoryService
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, Timestamp};
@@ -189,6 +190,15 @@ impl Ledger for Crashing {
     }
     async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault> {
         self.inner.journal_close(entry).await
+    }
+    async fn journal_of(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        self.inner.journal_of(user, now).await
+    }
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        self.inner.forget_user(user).await
+    }
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault> {
+        self.inner.medium(user, purge).await
     }
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {
         self.inner.sweep(now).await

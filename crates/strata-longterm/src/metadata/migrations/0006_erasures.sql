@@ -44,10 +44,10 @@ CREATE TABLE erasure_scopes (
   PRIMARY KEY (erasure_id, part)
 ) STRICT, WITHOUT ROWID;
 
--- What went, and what mentions it and stayed.
+-- What went, what had words taken out of it, and what mentions it and stayed.
 CREATE TABLE erasure_items (
   erasure_id BLOB NOT NULL REFERENCES erasures ON DELETE CASCADE,
-  kind       TEXT NOT NULL CHECK (kind IN ('RECORD', 'ENTITY', 'SKILL', 'EPISODE', 'MENTION')),
+  kind       TEXT NOT NULL CHECK (kind IN ('RECORD', 'ENTITY', 'SKILL', 'EPISODE', 'REDACTED', 'MENTION')),
   item_id    BLOB NOT NULL,
   gone       INTEGER NOT NULL,                    -- 1: removed
   PRIMARY KEY (erasure_id, kind, item_id)
