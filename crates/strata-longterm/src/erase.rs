@@ -689,7 +689,9 @@ impl Service {
         request: Request<pb::EraseMemoriesRequest>,
     ) -> Result<pb::EraseMemoriesResponse, Fault> {
         let (state, r) = (&self.state, request.get_ref());
-        let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let mut call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        // Two copies of one request race, or two erasures: the later one is older than the epoch of the earlier one.
+        call.scope = call.scope.ageless();
         let key = call.key("EraseMemories", &r.request_id, r)?;
         let mut answer = match state.replay::<pb::EraseMemoriesResponse>(&call, key.as_ref()).await? {
             Some(answer) => answer,

@@ -51,6 +51,11 @@ impl OwnerScope {
         Ok(Self { owner: Owner { agent: agent.cloned(), ..self.owner.clone() }, erase_epoch: self.erase_epoch })
     }
 
+    /// The same without the age of its call: for a call that can bring nothing back, however late it is.
+    pub(crate) fn ageless(self) -> Self {
+        Self { erase_epoch: 0, ..self }
+    }
+
     /// The scope of a line of the erasure log, which is replayed without a caller.
     pub(crate) const fn of_log(owner: Owner) -> Self {
         Self { owner, erase_epoch: 0 }

@@ -186,17 +186,18 @@ impl Core {
         answer(answered)?.erasures.into_iter().map(Open::of).collect()
     }
 
-    /// Looks at every open erasure that no router has in hand.
-    ///
-    /// # Errors
-    /// `STORE_UNAVAILABLE` when long-term memory does not answer.
-    pub(crate) async fn recover_erasures(self: &Arc<Self>) -> Result<(), Fault> {
-        for open in self.open_erasures(internal::ListOpenErasuresRequest::default()).await? {
-            if let Err(fault) = self.drive_erasure(open).await {
-                tracing::warn!(reason = fault.reason.name(), "an erasure could not go on now");
+    /// Goes on with every open erasure that no router has in hand.
+    pub(crate) async fn go_on_erasing(self: &Arc<Self>) {
+        match self.open_erasures(internal::ListOpenErasuresRequest::default()).await {
+            Ok(all) => {
+                for open in all {
+                    if let Err(fault) = self.drive_erasure(open).await {
+                        tracing::warn!(reason = fault.reason.name(), "an erasure could not go on now");
+                    }
+                }
             }
+            Err(fault) => tracing::debug!(%fault, "erasures wait for long-term memory"),
         }
-        Ok(())
     }
 
     /// Does what is to be done outside of long-term memory for the erasure that was just asked for, in a task of its own; the

@@ -168,15 +168,16 @@ impl RouterRole {
         self.core.ledger.ping().await
     }
 
-    /// Looks at the open promotions and at what waits for the ledger once, as the recovery does every second: for the start
-    /// after a crash, and for tests.
+    /// Looks at the open promotions and erasures and at what waits for the ledger once, as the recovery does every second: for
+    /// the start after a crash, and for tests.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     pub async fn recover(&self) -> Result<(), Fault> {
         self.core.catch_up().await?;
         self.core.recover().await?;
-        self.core.recover_erasures().await
+        self.core.go_on_erasing().await;
+        Ok(())
     }
 
     /// Stops the recovery and waits for what must finish, at most `deadline`.
@@ -203,9 +204,7 @@ async fn recovery(core: Arc<Core>) {
             tracing::debug!(%fault, "the recovery waits for the ledger");
         }
         // Whatever holds promotions up: an erasure goes on where it can (rule E4).
-        if let Err(fault) = core.recover_erasures().await {
-            tracing::debug!(%fault, "erasures wait for long-term memory");
-        }
+        core.go_on_erasing().await;
         round = round.wrapping_add(1);
         if tokio::time::timeout(RECOVERY, token.cancelled()).await.is_ok() {
             return;

@@ -60,6 +60,12 @@ pub struct State {
     pub statements: Vec<longterm::Statement>,
     pub calls: Vec<(String, Claims)>,
     pub imported: Vec<longterm::ImportMemoriesRequest>,
+    /// Erasures with steps for routers.
+    pub erasures: Vec<internal::OpenErasure>,
+    /// What was reported of them.
+    pub settled: Vec<internal::SettleErasureRequest>,
+    /// Scopes that each layer was asked to erase.
+    pub erased: Vec<(&'static str, internal::ErasureScope)>,
 }
 
 /// All three layers.
@@ -96,6 +102,9 @@ impl Default for Fake {
                 statements: Vec::new(),
                 calls: Vec::new(),
                 imported: Vec::new(),
+                erasures: Vec::new(),
+                settled: Vec::new(),
+                erased: Vec::new(),
             })),
             working_down: Arc::default(),
             session_down: Arc::default(),
@@ -664,4 +673,50 @@ impl admin::admin_service_server::AdminService for Fake {
         self.seen(&request, &self.longterm_down)?;
         Ok(Response::new(admin::ReindexResponse { records: 3, embedding_model: "m".into() }))
     }
+}
+
+#[tonic::async_trait]
+impl internal::erasure_journal_service_server::ErasureJournalService for Fake {
+    async fn list_open_erasures(
+        &self,
+        request: Request<internal::ListOpenErasuresRequest>,
+    ) -> Answer<internal::ListOpenErasuresResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let mut erasures = self.state.lock().erasures.clone();
+        erasures.retain(|open| !open.steps.is_empty());
+        Ok(Response::new(internal::ListOpenErasuresResponse { erasures }))
+    }
+
+    async fn settle_erasure(&self, request: Request<internal::SettleErasureRequest>) -> Answer<internal::SettleErasureResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let settled = request.into_inner();
+        let mut state = self.state.lock();
+        if settled.problem.is_empty() {
+            state.erasures.iter_mut().for_each(|open| open.steps.retain(|step| *step != settled.step));
+        }
+        state.settled.push(settled);
+        Ok(Response::new(internal::SettleErasureResponse { erasure: Some(longterm::Erasure::default()) }))
+    }
+}
+
+macro_rules! erases {
+    ($($service:ident in $module:ident: $down:ident as $name:literal),*) => { $(
+        #[tonic::async_trait]
+        impl internal::$module::$service for Fake {
+            async fn erase_content(&self, request: Request<internal::EraseContentRequest>) -> Answer<internal::EraseContentResponse> {
+                self.seen(&request, &self.$down)?;
+                self.state.lock().erased.push(($name, request.into_inner().scope.unwrap_or_default()));
+                Ok(Response::new(internal::EraseContentResponse::default()))
+            }
+            async fn find_content(&self, request: Request<internal::FindContentRequest>) -> Answer<internal::FindContentResponse> {
+                self.seen(&request, &self.$down)?;
+                Ok(Response::new(internal::FindContentResponse::default()))
+            }
+        }
+    )* };
+}
+
+erases! {
+    SessionErasureService in session_erasure_service_server: session_down as "session",
+    WorkingErasureService in working_erasure_service_server: working_down as "working"
 }

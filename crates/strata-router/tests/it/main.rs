@@ -3,6 +3,7 @@
 
 mod archive;
 mod assemble;
+mod erase;
 mod gate;
 mod layers;
 mod ledger;

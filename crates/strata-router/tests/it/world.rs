@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
+use strata_api::internal::v1::erasure_journal_service_server::ErasureJournalServiceServer;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
+use strata_api::internal::v1::session_erasure_service_server::SessionErasureServiceServer;
 use strata_api::internal::v1::session_fact_service_server::SessionFactServiceServer;
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
+use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
 use strata_api::router::v1::router_service_client::RouterServiceClient;
@@ -80,15 +83,18 @@ impl World {
         let layers = LayerChannels {
             working: layer(
                 Routes::new(WorkingMemoryServiceServer::new(fake.clone()))
-                    .add_service(ParticipantServiceServer::new(fake.clone())),
+                    .add_service(ParticipantServiceServer::new(fake.clone()))
+                    .add_service(WorkingErasureServiceServer::new(fake.clone())),
             ),
             session: layer(
                 Routes::new(SessionMemoryServiceServer::new(fake.clone()))
-                    .add_service(SessionFactServiceServer::new(fake.clone())),
+                    .add_service(SessionFactServiceServer::new(fake.clone()))
+                    .add_service(SessionErasureServiceServer::new(fake.clone())),
             ),
             longterm: layer(
                 Routes::new(LongTermMemoryServiceServer::new(fake.clone()))
                     .add_service(TargetServiceServer::new(fake.clone()))
+                    .add_service(ErasureJournalServiceServer::new(fake.clone()))
                     .add_service(AdminServiceServer::new(fake.clone())),
             ),
         };

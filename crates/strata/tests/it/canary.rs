@@ -141,7 +141,7 @@ impl Planted {
         // Session memory: fact, anchor, summary, artifact.
         let fact = json!([{"key": "locker.hint", "value": CODE, "seq": a}]);
         self.call("strata.session.v1.SessionMemoryService/PutFacts", json!({"session_id": "live", "facts": fact}));
-        self.call("AnchorTurns", json!({"session_id": "live", "seqs": [a], "reason": "the locker"}));
+        self.call("AnchorTurns", json!({"session_id": "live", "seqs": [a]}));
         self.call("CompressSession", json!({"session_id": "live"}));
         self.call("GetWindow", json!({"session_id": "live"}));
         // Working memory: goal, fact, todo, digest.
