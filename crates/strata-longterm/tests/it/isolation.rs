@@ -58,6 +58,7 @@ struct Holdings {
     /// Its whole export, signed.
     export: Vec<pb::ExportLine>,
     revision: String,
+    erasures: Vec<String>,
 }
 
 fn marker(n: usize) -> String {
@@ -74,6 +75,15 @@ fn markers(bytes: &[u8]) -> Vec<usize> {
 async fn settle(world: &World, n: usize, caller: &Caller) -> Holdings {
     let word = marker(n);
     let mut own = Holdings { marker: word.clone(), ..Holdings::default() };
+    let railing = id(&caller.remember(says(&format!("I always hold the {word} railing"))).await.expect("stored"));
+    let erase = pb::EraseMemoriesRequest {
+        user_id: caller.user.clone(),
+        memory_ids: vec![railing],
+        reason: "asked for".into(),
+        ..Default::default()
+    };
+    let begun = caller.client().erase_memories(erase).await.expect("erased").into_inner().erasure.expect("begun");
+    own.erasures.push(begun.erasure_id);
     own.keys = vec!["locker.code".to_owned(), format!("locker.k{n}")];
     for (turn_no, key) in (0..).zip(own.keys.clone()) {
         for (round, value) in (0..).zip(["old", "new"]) {
@@ -206,6 +216,11 @@ impl Attacker<'_> {
             "user_id" if !self.honest && self.random.below(8) == 0 => self.victim_user.to_owned(),
             "user_id" => self.caller.user.clone(),
             "agent_id" => self.caller.agent.clone(),
+            // Who erases the own memory has nothing left to try with.
+            "memory_ids" if field.parent_message().name() == "EraseMemoriesRequest" => self.random.pick(&self.victim.ids).clone(),
+            "mentions" => self.victim.marker.clone(),
+            "texts" => named.marker,
+            "erasure_id" => self.random.pick(&named.erasures).clone(),
             "memory_id" | "memory_ids" | "supersedes" | "superseded_by" | "conflicts_with" => {
                 self.random.pick(&named.ids).clone()
             }
@@ -300,6 +315,7 @@ impl Attacker<'_> {
                 let values: Vec<i32> = of.values().map(|value| value.number()).filter(|number| *number > 0).collect();
                 Value::EnumNumber(*self.random.pick(&values))
             }
+            Kind::Bool if field.name() == "everything" => Value::Bool(false),
             Kind::Bool => Value::Bool(self.random.below(2) == 0),
             Kind::Int32 if field.name() == "hops" => Value::I32(i32::try_from(self.random.below(2) + 1).expect("small")),
             Kind::Int32 => Value::I32(i32::try_from(self.random.below(5) + 1).expect("small")),
@@ -395,9 +411,10 @@ async fn rows_of_victims(world: &World) -> Vec<String> {
             "skills",
             "episodes",
             "archived_turns",
+            "erasures",
         ] {
             let user = match table {
-                "records" | "recalls" | "idempotency" => "t.user_id",
+                "records" | "recalls" | "idempotency" | "erasures" => "t.user_id",
                 _ => "(SELECT o.user_id FROM owners o WHERE o.owner_id = t.owner_id)",
             };
             let sql = format!("SELECT t.* FROM {table} t JOIN users u ON u.user_id = {user} WHERE u.user_id % 2 = 0");

@@ -79,7 +79,7 @@ async fn the_redis_ledger_behaves_and_every_key_has_a_ttl() {
     let server = RedisServer::start();
     suite(over_redis(&server.url())).await;
     let keys = server.all_keys_with_ttl();
-    assert_eq!(keys.len(), 7, "a hash and an entry per user, and the list: {keys:?}");
+    assert_eq!(keys.len(), 10, "a hash, an entry and its list per user, and the list of open ones: {keys:?}");
     for key in keys {
         assert!(key.ttl.is_some(), "{}", key.key);
         assert!(

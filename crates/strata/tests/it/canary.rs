@@ -128,8 +128,10 @@ impl Planted {
         let lantern = self.call("PutEntity", json!({"type": "thing", "name": WORDS, "provenance": origin(&words, b)}));
         let locker = self.call("PutEntity", json!({"type": "thing", "name": CODE, "provenance": origin(&code, a)}));
         let end = |entity: &Value| entity.pointer("/entity/entity_id").cloned().expect("an entity");
+        let lies = format!("the {WORDS} lies in {CODE}");
+        let e = self.said("live", "ROLE_USER", &lies);
         let link =
-            json!({"from_id": end(&lantern), "to_id": end(&locker), "relation": "lies_in", "provenance": origin(&words, b)});
+            json!({"from_id": end(&lantern), "to_id": end(&locker), "relation": "lies_in", "provenance": origin(&lies, e)});
         self.call("LinkEntities", link);
         let open = format!("to open the locker type {CODE}");
         let d = self.said("live", "ROLE_USER", &open);
