@@ -226,6 +226,10 @@ impl Attacker<'_> {
             }
             "key" | "keys" => self.random.pick(&named.keys).clone(),
             "query" => named.marker,
+            // Else few own ones would be left to relate.
+            "entity_id" if field.parent_message().name() == "DeleteEntityRequest" && self.random.below(4) > 0 => {
+                self.random.pick(&self.victim.entities).clone()
+            }
             "entity_id" | "from_id" | "to_id" | "skill_id" => self.random.pick(&named.entities).clone(),
             // What is put has the attacker's own name, what is looked for the victim's.
             "name" if field.parent_message().name().starts_with("Put") => format!("{} gate", self.own.marker),

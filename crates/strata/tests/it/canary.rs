@@ -64,6 +64,10 @@ impl Planted {
         self.cluster.call(rpc, &request).unwrap_or_else(|refused| panic!("{rpc} {request}: {refused}"))
     }
 
+    fn backup(&self) -> Value {
+        self.cluster.call("Backup", &json!({})).expect("a backup")
+    }
+
     fn said(&self, session: &str, role: &str, text: &str) -> u32 {
         let turns = json!([{"role": role, "text": text}]);
         let answer = self.call("AppendTurns", json!({"session_id": session, "turns": turns}));
@@ -264,7 +268,7 @@ fn counts(receipt: &Value) -> BTreeMap<String, (u64, u64)> {
 fn everything(redis: bool) {
     let backups = tempfile::tempdir().expect("a folder");
     let mut planted = planted(redis, &[("STRATA_STORAGE__BACKUP_DIR", backups.path().display().to_string())]);
-    planted.call("Backup", json!({}));
+    planted.backup();
     assert!(!holding(backups.path(), CODE).is_empty(), "the backup from before holds it, and the receipt says so");
     let erasure = planted.erase(json!({"everything": true}));
     let receipt = planted.closed(&erasure);
@@ -298,7 +302,7 @@ fn everything(redis: bool) {
     std::fs::read_dir(backups.path()).expect("a folder").for_each(|entry| {
         std::fs::remove_file(entry.expect("an entry").path()).expect("deleted");
     });
-    planted.call("Backup", json!({}));
+    planted.backup();
     for needle in NEEDLES {
         assert!(holding(backups.path(), needle).is_empty(), "{needle} is in a later backup");
     }
@@ -366,7 +370,7 @@ fn restore(planted: &Planted, file: &Path, more: &[&str]) -> (bool, String) {
 fn e8_an_older_backup_does_not_bring_it_back_and_a_lost_log_is_not_passed_over() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut planted = planted(false, &[("STRATA_STORAGE__BACKUP_DIR", folder.path().display().to_string())]);
-    let made = planted.call("Backup", json!({}));
+    let made = planted.backup();
     let file = PathBuf::from(made["path"].as_str().expect("a path"));
     let erasure = planted.erase(json!({"mentions": [CODE, WORDS]}));
     planted.closed(&erasure);
