@@ -5,6 +5,7 @@ MODEL_DIR := models/use-multilingual-v3
 VENV := .venv
 BUF := $(VENV)/bin/buf
 DIR ?= eval
+STRATA_BIN = $(or $(CARGO_TARGET_DIR),target)/debug/strata
 
 .PHONY: help
 help: ## Lists the targets.
@@ -29,6 +30,14 @@ test-redis-ha: redis ## The session suite on a Redis Cluster of three and behind
 	STRATA_TEST_REDIS=cluster cargo test --locked -p strata-session
 	STRATA_TEST_REDIS=sentinel cargo test --locked -p strata-session
 
+.PHONY: soak
+soak: redis ## Ten minutes of load with faults: nothing acknowledged is lost, memory stays flat.
+	STRATA_SOAK_SECONDS=$${STRATA_SOAK_SECONDS:-600} cargo test --locked -p strata --test it -- --nocapture --test-threads 1 soak::
+
+.PHONY: fuzz
+fuzz: ## Fuzzes what strangers can send, 15 minutes each (FUZZ_SECONDS): wire, page tokens, signed headers, configuration, tokens.
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-900} cargo test --locked -p strata --bin strata -- --nocapture --test-threads 1 fuzz::
+
 .PHONY: check
 check: python ## Format, clippy, docs, proto lint, supply chain.
 	cargo fmt --all --check
@@ -37,6 +46,23 @@ check: python ## Format, clippy, docs, proto lint, supply chain.
 	cd proto && ../$(BUF) lint && ../$(BUF) format --diff --exit-code
 	cd proto && ../$(BUF) breaking --against baseline.binpb
 	tests/deny.sh
+
+.PHONY: helm-check
+helm-check: model redis strata ## Helm chart: lint, schemas, policies, releases by helm 3 and 4, and its pods as processes.
+	STRATA_BIN="$(STRATA_BIN)" tests/helm/run.sh $(MODEL_DIR)
+
+.PHONY: image-check
+image-check: model redis strata ## Builds the image without a Docker engine and runs the chart's pods from it; needs root.
+	STRATA_BIN="$(STRATA_BIN)" tests/image/run.sh $(MODEL_DIR)
+
+.PHONY: image
+image: model ## Builds the image localhost/strata:dev without a Docker engine; needs buildah and root.
+	cargo build --release --locked --bin strata
+	deploy/build-image.sh $(or $(CARGO_TARGET_DIR),target)/release/strata $(MODEL_DIR)
+
+.PHONY: strata
+strata:
+	cargo build --quiet --locked --bin strata
 
 .PHONY: proto-baseline
 proto-baseline: python ## Takes the protos as they are for the released ones: what comes later must not break them.
@@ -57,6 +83,31 @@ $(VENV)/installed: tests/python/requirements.txt
 	$(VENV)/bin/pip install --quiet -r tests/python/requirements.txt
 	touch $@
 
+CLIENTS := clients/.build
+PROTOS := $(shell find proto -name '*.proto')
+sources = $(shell find clients/$(1) -type f -not -path '*/node_modules/*' -not -path '*/gen/*' -not -path '*/dist/*' -not -name '*.pyc' -not -name reasons.ts)
+
+.PHONY: clients
+clients: model redis $(CLIENTS)/python.done $(CLIENTS)/typescript.done $(CLIENTS)/go.done $(CLIENTS)/java.done ## Builds the clients; Python, TypeScript, Go, Java and Rust play one story against four processes on real Redis.
+	cargo build --locked --workspace --bin strata --example agent
+	$(CLIENTS)/venv/bin/python clients/run.py --binary "$$(cargo metadata --locked --format-version 1 --no-deps | $(CLIENTS)/venv/bin/python -c 'import json,sys; print(json.load(sys.stdin)["target_directory"])')/debug/strata"
+
+$(CLIENTS)/installed: clients/install.sh $(CLIENTS)/python.done
+	clients/install.sh
+	touch $@
+$(CLIENTS)/python.done: $(PROTOS) $(call sources,python)
+	clients/python/build.sh
+	touch $@
+$(CLIENTS)/typescript.done: $(CLIENTS)/installed $(PROTOS) $(call sources,typescript)
+	clients/typescript/build.sh
+	touch $@
+$(CLIENTS)/go.done: $(CLIENTS)/installed $(PROTOS) $(call sources,go)
+	clients/go/build.sh
+	touch $@
+$(CLIENTS)/java.done: $(CLIENTS)/installed $(PROTOS) $(call sources,java)
+	clients/java/build.sh
+	touch $@
+
 .PHONY: bench
 bench: model redis ## Measures ourselves against the raw engines, under 5 minutes; writes target/bench/report.json.
 	cargo build --release --locked --bin strata --bin strata-bench
@@ -75,4 +126,4 @@ eval: model ## Plays public dialogues through the public RPCs: make eval DIR=pat
 .PHONY: clean
 clean: ## Removes what was built and fetched.
 	cargo clean
-	rm -rf $(VENV) models
+	rm -rf $(VENV) models $(CLIENTS) clients/typescript/{node_modules,dist,src/gen,src/reasons.ts}

@@ -5,28 +5,17 @@ sees. Run by `make test`; needs grpcio-tools and redis-server.
 """
 
 import argparse
-import contextlib
 import importlib
 import pathlib
-import secrets
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import uuid
 
+from cluster import Cluster
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-READY_SECONDS = 60  # a debug build on a busy machine; the release build is ready in under 2 s
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def generate(target: pathlib.Path) -> None:
@@ -40,89 +29,6 @@ def generate(target: pathlib.Path) -> None:
     if protoc.main(args + protos) != 0:
         raise SystemExit("protoc failed")
     sys.path.insert(0, str(target))
-
-
-class Cluster:
-    """redis-server and one process per role, on ports of their own."""
-
-    def __init__(self, binary: str, folder: pathlib.Path):
-        self.binary, self.folder, self.processes = binary, folder, {}
-        self.redis_port = free_port()
-        self.ports = {role: free_port() for role in ("router", "working", "session", "longterm")}
-        self.key = f"k1:{secrets.token_hex(32)}"
-        out = subprocess.run(
-            [binary, "config", "new-key", "--id", "ci", "--tenant", "acme"], check=True, capture_output=True, text=True
-        ).stdout.splitlines()
-        self.api_key = out[0].rsplit(" ", 1)[1]
-        other = subprocess.run(
-            [binary, "config", "new-key", "--id", "other", "--tenant", "umbrella"], check=True, capture_output=True, text=True
-        ).stdout.splitlines()
-        self.other_key = other[0].rsplit(" ", 1)[1]
-        self.auth = "\n".join(out[1:] + other[1:])
-
-    def start(self) -> None:
-        self.processes["redis"] = subprocess.Popen(
-            ["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1", "--dir", str(self.folder),
-             "--appendonly", "yes", "--appendfsync", "always", "--save", ""],
-            stdout=subprocess.DEVNULL,
-        )
-        wait_for_port(self.redis_port)
-        for role in ("working", "session", "longterm", "router"):
-            self.start_role(role)
-        for port in self.ports.values():
-            wait_for_port(port)
-
-    def start_role(self, role: str) -> None:
-        address = f"127.0.0.1:{self.ports[role]}"
-        listen = "listen" if role == "router" else "internal_listen"
-        config = self.folder / f"{role}.toml"
-        config.write_text(
-            f'roles = ["{role}"]\n'
-            f'data_dir = "{self.folder / role}"\n'
-            f'signing_keys = "{self.key}"\n'
-            f'[server]\n{listen} = "{address}"\n'
-            f'[redis]\nurl = "redis://127.0.0.1:{self.redis_port}/0"\n'
-            f'[embedder]\nmodel_dir = "{ROOT / "models/use-multilingual-v3"}"\n'
-            + (
-                "[peers]\n" + "".join(f'{r} = "http://127.0.0.1:{self.ports[r]}"\n' for r in ("working", "session", "longterm"))
-                + self.auth
-                if role == "router"
-                else ""
-            )
-        )
-        with open(self.folder / f"{role}.log", "ab") as log:
-            self.processes[role] = subprocess.Popen([self.binary, "serve", "--config", str(config)], stderr=log, stdout=log)
-
-    def stop(self) -> dict:
-        codes = {}
-        for role in ("router", "working", "session", "longterm"):
-            process = self.processes.pop(role, None)
-            if process is None:
-                continue
-            process.send_signal(signal.SIGTERM)
-            try:
-                codes[role] = process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                codes[role] = "did not end within 30 s"
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-        return codes
-
-    def logs(self) -> str:
-        return "\n".join(f"== {p.name}\n{p.read_text(errors='replace')[-4000:]}" for p in sorted(self.folder.glob("*.log")))
-
-
-def wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.closing(socket.socket()) as s:
-            s.settimeout(1)
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise SystemExit(f"nothing listens on {port} after {READY_SECONDS} s")
 
 
 BINARY = ""
@@ -147,14 +53,14 @@ class FourProcesses(unittest.TestCase):
             "longterm": module("strata.longterm.v1.longterm_pb2_grpc").LongTermMemoryServiceStub,
             "router": module("strata.router.v1.router_pb2_grpc").RouterServiceStub,
         }
-        cls.cluster = Cluster(BINARY, cls.folder)
+        cls.cluster = Cluster(BINARY, cls.folder, ["acme", "umbrella"])
         cls.cluster.start()
         cls.channel = grpc.insecure_channel(f"127.0.0.1:{cls.cluster.ports['router']}")
         for name, stub in stubs.items():
             setattr(cls, f"{name}_stub", stub(cls.channel))
         cls.stubs = stubs
-        cls.auth = (("authorization", f"Bearer {cls.cluster.api_key}"),)
-        cls.foreign = (("authorization", f"Bearer {cls.cluster.other_key}"),)
+        cls.auth = (("authorization", f"Bearer {cls.cluster.keys['acme']}"),)
+        cls.foreign = (("authorization", f"Bearer {cls.cluster.keys['umbrella']}"),)
 
     @classmethod
     def tearDownClass(cls):

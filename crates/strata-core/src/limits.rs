@@ -127,6 +127,8 @@ pub const BOARD_BYTES: usize = 64 * 1024;
 pub const BOARDS_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 /// Characters of a digest (rule W5).
 pub const DIGEST_CHARS: usize = 280;
+/// Bytes of a raw return that comes with its digest: with the rest of the request it fits a message.
+pub const RESULT_BYTES: usize = 3 * 1024 * 1024;
 /// Characters of a goal's sentence and of its acceptance condition (rule W3).
 pub const GOAL_CHARS: usize = 500;
 /// Default number of recalled items (rule R8).
@@ -206,6 +208,14 @@ pub const ATTESTATION_BYTES: usize = 16 * 1024;
 pub const NONCES_PER_SECOND: usize = 50_000;
 /// API keys of a listener: a call is compared with every one of them, 10 ns each, so that its time tells nothing.
 pub const API_KEYS: usize = 1_024;
+/// API keys of one tenant that are good at a time.
+pub const API_KEYS_TENANT: usize = 64;
+/// Bytes of an API key's name: it stands in audits and histories.
+pub const API_KEY_NAME_BYTES: usize = 64;
+/// Modes and API keys that operators have set, of all tenants: every router holds them in memory.
+pub const CONTROL_ENTRIES: usize = 4_096;
+/// Bytes of one of them as it is stored.
+pub const CONTROL_ENTRY_BYTES: usize = 8 * 1024;
 /// Bytes of a caller's `x-request-id`: an UUID with a prefix; a longer one is replaced.
 pub const CALL_ID_BYTES: usize = 128;
 /// Calls a listener serves at a time; more are refused at once, never queued.
@@ -231,6 +241,33 @@ pub const CLAIM_LEASE_SECONDS: i64 = 48 * 3600;
 pub const MARK_SECONDS: i64 = 30 * 24 * 3600;
 /// Seconds a promotion stays in the journal after its last change (policies.md "Where state lives").
 pub const JOURNAL_SECONDS: i64 = 7 * 24 * 3600;
+/// Seconds a decision is kept for Explain (policies.md "Where state lives").
+pub const DECISION_SECONDS: i64 = 7 * 24 * 3600;
+/// Decisions kept per user, newest first: an agent that decides once a minute is told all of its last day, and the stream of
+/// one user stays under ten megabytes.
+pub const DECISIONS_PER_USER: usize = 2_000;
+/// Steps of one decision: more than an assembly of the largest window makes.
+pub const DECISION_STEPS: usize = 256;
+/// Characters of one text of a step: one sentence.
+pub const DECISION_TEXT_CHARS: usize = 300;
+/// Decisions that wait for the store; more are counted and dropped, since Explain must not slow what it explains.
+pub const DECISION_BACKLOG: usize = 4_096;
+/// Rules of the policy file for Observe: each is tried on every sentence.
+pub const OBSERVE_RULES: usize = 64;
+/// Patterns of one of them.
+pub const OBSERVE_PATTERNS: usize = 32;
+/// Commands of one Observe, and of one answer of an extractor: a turn says no more.
+pub const OBSERVE_COMMANDS: usize = 32;
+/// Turns of one Observe: what a session says between two summaries, with room.
+pub const OBSERVE_TURNS: u32 = 50;
+/// Observations of one user that wait: a busy agent's of some minutes.
+pub const OBSERVE_PER_USER: usize = 256;
+/// Users whose observations wait at a time; with as many turns by reference the queue stays under a gigabyte.
+pub const OBSERVE_USERS: usize = 10_000;
+/// Seconds an observation waits at most (policies.md "Where state lives").
+pub const OBSERVE_SECONDS: i64 = 7 * 24 * 3600;
+/// Seconds that a router may work on one user's queue before another one may.
+pub const OBSERVE_LEASE_SECONDS: i64 = 120;
 /// Claims and marks that wait for a ledger that is down (rule P4); the oldest are dropped, and found again at the next write.
 pub const LEDGER_BACKLOG: usize = 10_000;
 /// Seconds an idempotent answer is kept (api.md).

@@ -2,6 +2,7 @@
 
 use crate::backup::Backups;
 use crate::metadata::{ledger, query};
+use crate::quality;
 use crate::state::State;
 use crate::verify::{Cursor, Kind, Verify};
 use futures::TryStreamExt as _;
@@ -190,6 +191,11 @@ fn wire_audited(entry: ledger::Audited) -> pb::ListAuditResponse {
     }
 }
 
+/// Served by the router alone.
+fn of_the_router<T>() -> Result<Response<T>, Status> {
+    Err(status(Fault::new(Reason::NotServed, "the router serves this method")))
+}
+
 #[tonic::async_trait]
 impl AdminService for Admin {
     type ListAuditStream = AuditStream;
@@ -200,6 +206,53 @@ impl AdminService for Admin {
 
     async fn verify_audit(&self, request: Request<pb::VerifyAuditRequest>) -> Result<Response<pb::VerifyAuditResponse>, Status> {
         self.chain(&request).await.map(Response::new).map_err(status)
+    }
+
+    async fn get_modes(&self, _: Request<pb::GetModesRequest>) -> Result<Response<pb::GetModesResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn set_mode(&self, _: Request<pb::SetModeRequest>) -> Result<Response<pb::SetModeResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn create_api_key(&self, _: Request<pb::CreateApiKeyRequest>) -> Result<Response<pb::CreateApiKeyResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn list_api_keys(&self, _: Request<pb::ListApiKeysRequest>) -> Result<Response<pb::ListApiKeysResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn revoke_api_key(&self, _: Request<pb::RevokeApiKeyRequest>) -> Result<Response<pb::RevokeApiKeyResponse>, Status> {
+        of_the_router()
+    }
+
+    async fn sample_for_review(
+        &self,
+        request: Request<pb::SampleForReviewRequest>,
+    ) -> Result<Response<pb::SampleForReviewResponse>, Status> {
+        quality::sample(&self.state, &request).await.map(Response::new).map_err(status)
+    }
+
+    async fn submit_review(
+        &self,
+        request: Request<pb::SubmitReviewRequest>,
+    ) -> Result<Response<pb::SubmitReviewResponse>, Status> {
+        quality::review(&self.state, &request).await.map(Response::new).map_err(status)
+    }
+
+    async fn get_quality(&self, request: Request<pb::GetQualityRequest>) -> Result<Response<pb::GetQualityResponse>, Status> {
+        quality::report(&self.state, &request).await.map(Response::new).map_err(status)
+    }
+
+    type WatchDecisionsStream = futures::stream::Empty<Result<pb::WatchDecisionsResponse, Status>>;
+
+    async fn watch_decisions(
+        &self,
+        _request: Request<pb::WatchDecisionsRequest>,
+    ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
+        of_the_router()
     }
 
     async fn get_status(&self, request: Request<pb::GetStatusRequest>) -> Result<Response<pb::GetStatusResponse>, Status> {

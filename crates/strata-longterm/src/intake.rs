@@ -5,6 +5,7 @@ use crate::metadata::insert::Material;
 use crate::recall::{caller_space, checked};
 use crate::scope::OwnerScope;
 use crate::state::State;
+use crate::write;
 use std::collections::BTreeSet;
 use strata_api::convert::longterm::indexed_text;
 use strata_core::policy::authz::{Layer, Role};
@@ -81,6 +82,7 @@ struct Read {
     content: TextFeatures,
     quote: TextFeatures,
     others: [TextFeatures; 1],
+    lines: Vec<TextFeatures>,
     resolved_dates: Vec<String>,
     consented: bool,
 }
@@ -95,6 +97,7 @@ impl Read {
             vector: supplied_vector(state, statement)?,
             content,
             others: [features(&other_texts(statement))],
+            lines: if by.door.is_part() { statement.content.lines().map(features).collect() } else { Vec::new() },
             resolved_dates: gate::resolved_dates(&quote, by.attestation.turn_time),
             quote,
             consented: state.challenges.verify(by.scope.owner(), statement),
@@ -119,6 +122,7 @@ impl Read {
             quote: &self.quote,
             value: value_features.as_ref(),
             others: &self.others,
+            lines: &self.lines,
             resolved_dates: &self.resolved_dates,
             slot,
             attestation: by.attestation,
@@ -128,7 +132,7 @@ impl Read {
             now: by.now,
             statement,
         };
-        let gated = judge(settings, submission).map_err(gate::Refusal::fault)?;
+        let gated = judge(settings, submission).map_err(gate::Refusal::fault).inspect_err(write::count_refused)?;
         let memory_id = MemoryId(state.ports.ids.next());
         let vector = self.vector.clone();
         Ok((gated, Material { memory_id, terms: terms(&index), request_id: by.request_id, vector, related: Vec::new() }))

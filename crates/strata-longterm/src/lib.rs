@@ -14,6 +14,7 @@
 mod admin;
 pub mod audit;
 pub mod backup;
+mod control;
 mod episodes;
 mod erase;
 pub mod erasure_log;
@@ -21,6 +22,7 @@ pub mod index;
 mod intake;
 pub mod metadata;
 mod parts;
+mod quality;
 pub mod recall;
 mod related;
 pub mod relay;
@@ -38,6 +40,7 @@ mod update;
 pub mod verify;
 mod write;
 
+pub use control::DatabaseControl;
 pub use index::qdrant::QdrantSettings;
 pub use metadata::MIGRATIONS;
 pub use role::{IndexConfig, LongtermDeps, LongtermRole, RoleStatus};

@@ -15,9 +15,10 @@ use strata_api::longterm::v1 as pb;
 use strata_core::part::{Entity, Relation, RelationDraft, SkillDraft, trigger_score};
 use strata_core::policy::gate::{Door, Gated, Statement};
 use strata_core::record::Status;
+use strata_core::text::Negation;
 use strata_core::{Fault, MemoryId, limits};
 use strata_text::clean::normal;
-use strata_text::terms;
+use strata_text::{features, terms};
 use tonic::Request;
 
 /// The gate for a part.
@@ -318,6 +319,13 @@ impl Service {
         let page = limits::page("k", r.k, limits::RECALL_K, limits::RECALL_K_MAX)?;
         let found = state.read(&call.scope, skills::in_force).await?.unwrap_or_default();
         let said = (normal(&text), sorted_terms(&text));
+        // "Don't book an invoice" is no occasion to book one: what a clause denies is not said.
+        let denied: Vec<(String, Vec<u32>)> = features(&text)
+            .clauses
+            .into_iter()
+            .filter(|clause| clause.negation == Negation::Full)
+            .map(|clause| (clause.normal.clone(), sorted_terms(&clause.normal)))
+            .collect();
         let mut matches = Vec::new();
         let mut seen = BTreeSet::new();
         for found in found {
@@ -326,8 +334,11 @@ impl Service {
                 continue;
             }
             let scored = found.skill.triggers.iter().map(|trigger| {
-                let score = trigger_score((&normal(trigger), &sorted_terms(trigger)), (&said.0, &said.1));
-                (score, trigger)
+                let asked = (normal(trigger), sorted_terms(trigger));
+                let score = |text: &(String, Vec<u32>)| trigger_score((&asked.0, &asked.1), (&text.0, &text.1));
+                let denies = || features(trigger).negation == Negation::None && denied.iter().any(|clause| score(clause) > 0.0);
+                let score = score(&said);
+                (if score > 0.0 && denies() { 0.0 } else { score }, trigger)
             });
             let best =
                 scored.fold((0.0, None), |best, (score, trigger)| if score > best.0 { (score, Some(trigger)) } else { best });

@@ -14,7 +14,7 @@
 //! bounded queue.
 
 use crate::index::{APART, Index, LegHit, LegQuery, Legs, RecordFilter, agent_mark, cut_hits, exact::dot, marks};
-use crate::metadata::search::{self, Candidate, QueryWeights, Recalled};
+use crate::metadata::search::{self, Candidate, Counted, QueryWeights, Recalled};
 use crate::metadata::{Visible, query, row};
 use crate::relay::Relay;
 use crate::scope::OwnerScope;
@@ -38,6 +38,9 @@ use strata_core::record::{Kind, Status, Tier};
 use strata_core::rule::Finding;
 use strata_core::time::{DAY, SECOND};
 use strata_core::{FactKey, Fault, MemoryId, Owner, Reason, Timestamp, limits};
+use strata_runtime::context::CallContext;
+use strata_runtime::layer::trace;
+use strata_runtime::metrics::{Instruments, Label};
 use strata_runtime::ports::{Ports, pause};
 use strata_runtime::sqlite::{Database, SqliteError};
 use strata_runtime::task::TaskGroup;
@@ -67,6 +70,12 @@ const USAGE_QUEUE: usize = 1_024;
 const USAGE_BATCH: usize = 64;
 /// Longest time that a recall waits to be counted with others.
 const USAGE_LINGER: Duration = Duration::from_millis(50);
+/// Longest wait for the index: what takes longer is answered by keys and words.
+const INDEX_WAIT: Duration = Duration::from_millis(1_500);
+/// Share of the caller's remaining time that the index may take.
+const INDEX_SHARE: f64 = 0.4;
+/// A shorter wait than this says nothing of the index.
+const HURRY: Duration = Duration::from_millis(250);
 /// Failures of the index in a row that open the breaker.
 const BREAKER_FAILURES: u32 = 3;
 /// Longest time the breaker stays open before one call tries again, in microseconds.
@@ -110,7 +119,7 @@ impl fmt::Debug for Recall {
 }
 
 enum Usage {
-    Recalled(Recalled),
+    Recalled(Counted),
     Settled(oneshot::Sender<()>),
 }
 
@@ -132,6 +141,12 @@ impl Breaker {
         self.failures.store(0, Ordering::Release);
     }
 
+    /// No answer at all: the next ones do not wait for it.
+    fn hung(&self, now: Timestamp) {
+        self.failures.fetch_max(BREAKER_FAILURES - 1, Ordering::AcqRel);
+        self.failed(now);
+    }
+
     fn failed(&self, now: Timestamp) {
         let failures = self.failures.fetch_add(1, Ordering::AcqRel).saturating_add(1);
         let wait = (SECOND / 4).saturating_mul(1 << failures.min(5)).min(BREAKER_MICROS);
@@ -149,6 +164,7 @@ struct Asked {
     filter: RecordFilter,
     min_score: f64,
     explain: bool,
+    no_report: bool,
     fresh: Option<u64>,
     vector: Option<Vec<f32>>,
 }
@@ -279,7 +295,7 @@ impl Recall {
 
         let prepared = self.prepare(scope, &asked, terms, searches).await?;
         let Some(mut prepared) = prepared else {
-            return Ok(self.answer(&asked, Vec::new(), Found::default(), None));
+            return Ok(self.answer(scope.owner(), &asked, Vec::new(), Found::default(), None));
         };
         let mut found =
             if searches { self.search(scope.owner(), &asked, &settings, &mut prepared).await? } else { Found::default() };
@@ -297,7 +313,7 @@ impl Recall {
             self.parts.database.read(move |db| decision.decide(db)).await?
         };
         found.findings.extend(findings);
-        Ok(self.answer(&asked, items, found, Some(user_id)))
+        Ok(self.answer(scope.owner(), &asked, items, found, Some(user_id)))
     }
 
     /// Decides with a second look by the remote reranker at the best that was found (rule R9): between two snapshots, so that
@@ -358,6 +374,7 @@ impl Recall {
             filter: record_filter(owner, &convert::filter(request.filter.as_ref())?, now),
             min_score: request.min_score,
             explain: request.explain,
+            no_report: request.no_report,
             fresh,
             vector: self.supplied(request.vector)?,
         })
@@ -434,14 +451,25 @@ impl Recall {
             if !self.parts.relay.complete() || !self.breaker.lets_through(asked.filter.now) {
                 return None;
             }
-            match self.parts.index.search(owner, &query).await {
-                Ok(legs) => {
+            // The caller's time is not the index's alone: keys and words are still to be looked up after it.
+            let wait = CallContext::current().remaining().map_or(INDEX_WAIT, |left| INDEX_WAIT.min(left.mul_f64(INDEX_SHARE)));
+            match tokio::time::timeout(wait, self.parts.index.search(owner, &query)).await {
+                Ok(Ok(legs)) => {
                     self.breaker.answered();
                     Some(legs)
                 }
-                Err(_) => {
+                Ok(Err(_)) => {
                     self.breaker.failed(asked.filter.now);
                     self.parts.relay.suspect();
+                    None
+                }
+                Err(_) => {
+                    // A full wait says that the index hangs: the next ones do not wait for it. A caller in a hurry says nothing.
+                    if wait == INDEX_WAIT {
+                        self.breaker.hung(asked.filter.now);
+                    } else if wait >= HURRY {
+                        self.breaker.failed(asked.filter.now);
+                    }
                     None
                 }
             }
@@ -526,22 +554,51 @@ impl Recall {
     }
 
     /// The answer, and its entry among the recalls that can be reported on.
-    fn answer(&self, asked: &Asked, items: Vec<pb::RecallItem>, found: Found, user_id: Option<i64>) -> pb::RecallResponse {
-        let recall_id = self.parts.ports.ids.next();
+    fn answer(
+        &self,
+        owner: &Owner,
+        asked: &Asked,
+        items: Vec<pb::RecallItem>,
+        found: Found,
+        user_id: Option<i64>,
+    ) -> pb::RecallResponse {
+        let outcome = if found.degraded {
+            "degraded"
+        } else if items.is_empty() {
+            "empty"
+        } else {
+            "found"
+        };
+        let instruments = Instruments::global();
+        instruments.recalls.add(1, &[Label::new("outcome", outcome)]);
+        instruments.recalled.add(items.len() as u64, &[]);
+        trace::note_rules(&found.findings);
+        trace::note_records(items.len());
+        let recall_id = (!asked.no_report).then(|| self.parts.ports.ids.next());
         let ids: Vec<MemoryId> =
             items.iter().filter_map(|item| Uuid::parse_str(&item.memory.as_ref()?.memory_id).ok().map(MemoryId)).collect();
-        if let (Some(user_id), false) = (user_id, ids.is_empty()) {
+        if let (Some(recall_id), Some(user_id), false) = (recall_id, user_id, ids.is_empty()) {
             let recalled = Recalled { recall_id, user_id, time: asked.filter.now, ids };
-            if self.usage.try_send(Usage::Recalled(recalled)).is_err() {
-                tracing::warn!("too many recalls wait to be counted: one is not");
-            }
+            self.count(Counted {
+                tenant: owner.tenant.as_str().to_owned(),
+                recalled: Some(recalled),
+                context: None,
+                time: asked.filter.now,
+            });
         }
         pb::RecallResponse {
             items,
             capped: asked.k.capped,
             degraded: found.degraded,
             findings: found.findings.iter().map(common::wire_finding).collect(),
-            recall_id: recall_id.to_string(),
+            recall_id: recall_id.map(|id| id.to_string()).unwrap_or_default(),
+        }
+    }
+
+    /// Counts in the background.
+    pub(crate) fn count(&self, counted: Counted) {
+        if self.usage.try_send(Usage::Recalled(counted)).is_err() {
+            tracing::warn!("too many recalls wait to be counted: one is not");
         }
     }
 }
@@ -654,7 +711,9 @@ impl Decision {
         if self.searches && items.len() < self.asked.k.size as usize {
             self.add_recent(db, &mut items)?;
         }
+        self.pull_newer(db, &mut items)?;
         put_under_newer(&mut items);
+        items.truncate(self.asked.k.size as usize);
         if self.asked.explain {
             let method = match self.settings.fusion {
                 Fusion::Rrf => "RRF",
@@ -889,6 +948,35 @@ impl Decision {
                 Some(item)
             })
             .collect())
+    }
+
+    /// A value that a newer one may replace is never shown without it (rule K0): the newer is as relevant as what it may
+    /// replace.
+    fn pull_newer(&self, db: &Connection, items: &mut Vec<Item>) -> Result<(), Fault> {
+        let mut shown: BTreeSet<MemoryId> = items.iter().map(|item| item.candidate.row.memory_id).collect();
+        let mut at = 0;
+        while let Some(older) = items.get(at) {
+            let (id, fused, active) =
+                (older.candidate.row.memory_id, older.score.fused, older.candidate.row.status == Status::Active);
+            let newer =
+                if active { search::replacing(db, &self.prepared.owner_ids, id, &self.asked.filter)? } else { Vec::new() };
+            let newer = newer.into_iter().find(|newer| shown.insert(newer.row.memory_id));
+            if let Some(candidate) = newer {
+                let item = Item {
+                    score: self.score(fused, &candidate),
+                    candidate,
+                    ranks: policy::Ranks::default(),
+                    raw: policy::Raw::default(),
+                    paths: BTreeSet::from(["link"]),
+                    labels: Vec::new(),
+                };
+                // Above the older; what may replace it in turn is looked for next.
+                items.insert(at, item);
+                continue;
+            }
+            at += 1;
+        }
+        Ok(())
     }
 
     /// The second group, in the room that is left (rules R8, R10).

@@ -2,6 +2,7 @@
 
 use crate::admin::Admin;
 use crate::backup::Backups;
+use crate::control::DatabaseControl;
 use crate::erase::{self, Erasing, Journal};
 use crate::erasure_log::{self, ErasureLog, Line};
 use crate::index::exact::{ExactIndex, HOT_BYTES};
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
+use strata_api::internal::v1::control_service_server::ControlServiceServer;
 use strata_api::internal::v1::erasure_journal_service_server::ErasureJournalServiceServer;
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
@@ -169,7 +171,16 @@ impl LongtermRole {
         let journal = ErasureJournalServiceServer::new(Journal::new(Arc::clone(&self.state)))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
-        Routes::new(public).add_service(target).add_service(admin).add_service(journal)
+        let control = ControlServiceServer::new(self.control())
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES);
+        Routes::new(public).add_service(target).add_service(admin).add_service(control).add_service(journal)
+    }
+
+    /// Modes and API keys in the database.
+    #[must_use]
+    pub fn control(&self) -> DatabaseControl {
+        DatabaseControl(self.state.database.clone())
     }
 
     /// Stops the relay after what it can still deliver; what it cannot stays in the outbox. Answers whether all ended in

@@ -392,15 +392,19 @@ impl Service {
         let (state, r) = (&self.state, request.get_ref());
         let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
         let mut pager = Pager::new(r.page_size)?;
-        let due_only = r.due_only;
+        if !r.session_id.is_empty() {
+            check_id("session_id", &r.session_id)?;
+        }
+        let due = r.due_only.then(|| r.session_id.clone());
         let scope = call.scope.clone();
-        let binding = binding(&scope, "ListCandidates", if due_only { "due" } else { "all" });
+        let kind = due.as_ref().map_or_else(|| "all".to_owned(), |session| format!("due {session}"));
+        let binding = binding(&scope, "ListCandidates", &kind);
         let after = state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| candidate_cursor(&text)).transpose()?;
         let (state, now) = (Arc::clone(state), call.now);
         let tokens = state.tokens.clone();
         let answer = state
             .read(&scope, move |db, visible| {
-                let rows = query::candidates(db, visible, due_only, after, pager.rows(), now)?;
+                let rows = query::candidates(db, visible, due.as_deref(), after, pager.rows(), now)?;
                 let (candidates, last) = pager.fill(rows, |found| {
                     Ok(pb::Candidate {
                         memory: Some(wire(db, found)?),

@@ -4,6 +4,8 @@
 use crate::episodes;
 use crate::metadata::ledger::{self, Promotion};
 use crate::metadata::owner;
+use crate::metadata::search::{Counted, Recalled};
+use crate::metadata::{Visible, query};
 use crate::service::{Call, submit, wire_result};
 use crate::state::State;
 use crate::write::{self, Outcome};
@@ -20,6 +22,7 @@ use strata_core::limits;
 use strata_core::policy::gate::Door;
 use strata_core::{Fault, Reason};
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
 /// The service between roles.
 #[derive(Clone, Debug)]
@@ -122,6 +125,34 @@ impl Target {
     }
 }
 
+/// Counts a context and the recall that it is.
+async fn record_context(state: &State, request: Request<pb::RecordContextRequest>) -> Result<pb::RecordContextResponse, Fault> {
+    let r = request.get_ref();
+    let call = Call::read(state, &request, &r.user_id, &r.agent_id)?;
+    call.claims.require_write()?;
+    let recall_id = Uuid::parse_str(&r.recall_id).map_err(|_| Fault::field("recall_id", "is not a recall id (a UUID)"))?;
+    if r.memory_ids.len() > limits::RECALL_K_MAX as usize {
+        return Err(Fault::limit("memory_ids", limits::RECALL_K_MAX, "records"));
+    }
+    let ids = convert::memory_ids("memory_ids", &r.memory_ids)?;
+    let (tenant, time) = (call.scope.owner().tenant.as_str().to_owned(), call.now);
+    let asked = convert::memory_ids("asked_ids", &r.asked_ids)?;
+    if !asked.is_empty() {
+        check_id("session_id", &r.session_id)?;
+        let (scope, session) = (call.scope.clone(), r.session_id.clone());
+        // At once: the next context of the session must not ask again.
+        let mark = move |db: &Connection| match Visible::of(db, &scope)? {
+            Some(visible) => query::mark_asked(db, &visible, &asked, &session, time),
+            None => Ok(()),
+        };
+        state.database.write(mark).await?;
+    }
+    let user_id = state.read(&call.scope, |_, visible| Ok(visible.user_id)).await?;
+    let recalled = user_id.map(|user_id| Recalled { recall_id, user_id, time, ids });
+    state.recall.count(Counted { tenant, recalled, context: Some((r.memory_tokens, r.request_tokens)), time });
+    Ok(pb::RecordContextResponse {})
+}
+
 fn aborted(why: &str) -> Fault {
     Fault::new(Reason::PromotionAborted, why).rule("P5", "promotion", why)
 }
@@ -145,6 +176,12 @@ fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, Status> {
 
 #[tonic::async_trait]
 impl TargetService for Target {
+    async fn record_context(
+        &self,
+        request: Request<pb::RecordContextRequest>,
+    ) -> Result<Response<pb::RecordContextResponse>, Status> {
+        finish(record_context(&self.state, request).await)
+    }
     async fn archive_session(
         &self,
         request: Request<pb::ArchiveSessionRequest>,

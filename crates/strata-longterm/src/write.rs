@@ -25,6 +25,8 @@ use strata_core::policy::registry::{Authority, Registry};
 use strata_core::record::{Kind, Source, Status, Tier};
 use strata_core::rule::Finding;
 use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
+use strata_runtime::layer::trace;
+use strata_runtime::metrics::{Instruments, Label};
 
 /// Why a statement brought no new evidence.
 const REPEATED: &str = "the same statement from the same turn or request";
@@ -98,6 +100,30 @@ fn apart<T>(db: &Connection, part: impl FnOnce() -> Result<T, Fault>) -> Result<
     }
 }
 
+impl Outcome {
+    /// As the metrics name it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Candidate => "candidate",
+            Self::Disputed => "disputed",
+            Self::NeedsConsent => "needs_consent",
+            Self::EvidenceAdded => "evidence_added",
+            Self::History => "history",
+            Self::Updated => "updated",
+        }
+    }
+}
+
+fn count(outcome: &'static str, rule: String) {
+    Instruments::global().gate_verdicts.add(1, &[Label::new("outcome", outcome), Label::new("rule", rule)]);
+}
+
+/// Counts a statement that the gate refused, by its first rule: ids of rules are few.
+pub(crate) fn count_refused(fault: &Fault) {
+    count("refused", fault.preconditions.first().map(|first| first.rule.clone()).unwrap_or_default());
+}
+
 /// What a write needs beside the statement.
 #[derive(Clone, Debug)]
 pub struct Context<'a> {
@@ -142,6 +168,13 @@ pub fn store_all(db: &Connection, c: &Context<'_>, first: &Passed, others: &[Pas
 /// # Errors
 /// `FORGOTTEN`, `FACT_OWNED_BY_OTHER_LAYER`, `OVERLOADED`; as the database says.
 pub fn store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &Material) -> Result<Written, Fault> {
+    let written = decide_and_store(db, c, gated, material)?;
+    count(written.outcome.name(), String::new());
+    trace::note_rules(&written.findings);
+    Ok(written)
+}
+
+fn decide_and_store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &Material) -> Result<Written, Fault> {
     let mut findings = gated.findings().to_vec();
     if gated.standing() == Standing::NeedsConsent {
         return Ok(Written {

@@ -8,10 +8,12 @@ use crate::modes::{self, Passage};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 use strata_api::common::v1::Finding;
+use strata_api::convert::common as convert_common;
 use strata_api::convert::session as convert;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_api::session::v1 as session;
+use strata_api::working::v1 as working;
 use strata_core::policy::authz::{self, Layer};
 use strata_core::policy::recall::on_joint_scale;
 use strata_core::policy::session::{Role, SummaryBounds, Turn, TurnCues, Verdict, View, infer_shape, judge, summarise};
@@ -31,6 +33,21 @@ pub(crate) enum Archive {
     Kept(Box<longterm::Episode>),
     /// There is no such session any more: it was ended before, or the layer will say that it never was.
     Gone,
+}
+
+/// The name under which a task's goal is archived. An id that would be too long is named by its digest.
+fn goal_session(task_id: &str) -> String {
+    let name = format!("task:{task_id}");
+    if name.len() <= limits::ID_BYTES { name } else { format!("task:{}", blake3::hash(task_id.as_bytes()).to_hex()) }
+}
+
+/// What is said when a goal was to be kept and was not.
+pub(crate) fn goal_not_archived(why: &Fault) -> Finding {
+    Finding {
+        rule: "W7".to_owned(),
+        outcome: "NOT_ARCHIVED".to_owned(),
+        because: format!("the goal was not kept: {}", why.reason.name()),
+    }
 }
 
 /// A sentence of the session's summary.
@@ -53,9 +70,9 @@ struct Said {
 }
 
 impl Core {
-    fn mode_of(&self, path: &str) -> Result<Passage, Fault> {
+    fn mode_of(&self, call: &Call, path: &str) -> Result<Passage, Fault> {
         let method = authz::find(path).ok_or_else(|| Fault::new(Reason::NotServed, "no such method"))?;
-        modes::check(&self.modes.load(), method)
+        modes::check(&self.modes, &call.owner.tenant, method)
     }
 
     /// Archives a session that is about to end.
@@ -63,7 +80,7 @@ impl Core {
     /// # Errors
     /// Why nothing, or not all of it, was archived; the session is untouched.
     pub(crate) async fn archive(&self, call: &Call, session_id: &str) -> Result<Archive, Fault> {
-        self.mode_of("/strata.internal.v1.TargetService/ArchiveSession")?;
+        self.mode_of(call, "/strata.internal.v1.TargetService/ArchiveSession")?;
         let text = |id: Option<&AgentId>| id.map(|id| id.as_str().to_owned()).unwrap_or_default();
         let (user_id, agent_id) = (call.owner.user.as_str().to_owned(), text(call.owner.agent.as_ref()));
         let reads = || reading(&call.principal, &call.owner);
@@ -121,6 +138,51 @@ impl Core {
         Ok(Archive::Kept(Box::new(episode)))
     }
 
+    /// Keeps the goal of a task that is about to end as an episode of its own (rule W7): what was wanted is found in the archive,
+    /// by searching turns and in the list of episodes, never in recall. None where there is no board, or goals are not kept.
+    ///
+    /// # Errors
+    /// Why it was not kept; the task is untouched.
+    pub(crate) async fn archive_goal(&self, call: &Call, task_id: &str) -> Result<Option<longterm::Episode>, Fault> {
+        if !self.settings.load().working.archive_goals {
+            return Ok(None);
+        }
+        let (user_id, agent) = (call.owner.user.as_str().to_owned(), call.owner.agent.as_ref());
+        let agent_id = agent.map(|id| id.as_str().to_owned()).unwrap_or_default();
+        let get = working::GetTaskRequest { user_id: user_id.clone(), agent_id: agent_id.clone(), task_id: task_id.to_owned() };
+        let found = self.layers.working.clone().get_task(signed(get, reading(&call.principal, &call.owner))).await;
+        // Whatever is wrong with the task, its layer says so to the call itself.
+        let Some(task) = answer(found).ok().and_then(|found| found.task) else { return Ok(None) };
+        let (Some(goal), Some(begun)) = (task.goal, task.create_time) else { return Ok(None) };
+        self.mode_of(call, "/strata.internal.v1.TargetService/ArchiveSession")?;
+        let begun_micros = convert_common::time("create_time", &begun)?.micros();
+        let part = |turns, complete| internal::ArchiveSessionRequest {
+            user_id: user_id.clone(),
+            agent_id: agent_id.clone(),
+            session_id: goal_session(task_id),
+            incarnation: u64::try_from(begun_micros).unwrap_or(1).max(1),
+            turns,
+            summary_only: false,
+            complete,
+            sentences: Vec::new(),
+        };
+        let text = format!("{}\n{}", goal.sentence, goal.acceptance);
+        let turn = session::Turn {
+            seq: 1,
+            role: session::Role::Assistant.into(),
+            tokens: tokens::count(&text),
+            text,
+            time: Some(begun),
+            ..session::Turn::default()
+        };
+        let work = async {
+            self.keep(call, &call.owner, part(vec![turn], false)).await?;
+            Ok(self.keep(call, &call.owner, part(Vec::new(), true)).await?.episode)
+        };
+        // A task ends whether or not long-term memory answers (rule D2).
+        tokio::time::timeout(ARCHIVE_LOOK, work).await.unwrap_or_else(|_| Err(Fault::unavailable("long-term memory")))
+    }
+
     async fn keep(
         &self,
         call: &Call,
@@ -140,7 +202,7 @@ impl Core {
             page_size: 1,
             ..Default::default()
         };
-        self.mode_of("/strata.longterm.v1.LongTermMemoryService/ListEpisodes").ok()?;
+        self.mode_of(call, "/strata.longterm.v1.LongTermMemoryService/ListEpisodes").ok()?;
         let mut layer = self.layers.longterm.clone();
         let asked = layer.list_episodes(signed(request, reading(&call.principal, &call.owner)));
         answer(tokio::time::timeout(crate::proxy::SIDE_LOOK, asked).await.ok()?).ok()?.episodes.pop()
@@ -152,9 +214,9 @@ impl Core {
         call: &Call,
         body: &session::SearchTurnsRequest,
     ) -> Option<internal::SearchArchivedTurnsResponse> {
-        match self.mode_of("/strata.internal.v1.TargetService/SearchArchivedTurns") {
+        match self.mode_of(call, "/strata.internal.v1.TargetService/SearchArchivedTurns") {
             Ok(Passage::Serve) => {}
-            Ok(Passage::Empty | Passage::Defer) | Err(_) => return None,
+            Ok(Passage::Empty | Passage::Defer | Passage::LogOnly) | Err(_) => return None,
         }
         let request = internal::SearchArchivedTurnsRequest {
             user_id: body.user_id.clone(),

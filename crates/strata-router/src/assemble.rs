@@ -1,14 +1,17 @@
 //! AssembleContext: reads the layers at once, each under its own limit of time, and hands what came back to
 //! `policy::context`. A layer that fails costs its part and a status, never the answer (case C119).
 
-use crate::gate::{Call, Core};
+use crate::decisions::{self, Decided};
+use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, signed};
 use crate::modes::Passage;
+use crate::proxy::SIDE_LOOK;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 use strata_api::common::v1::{LayerState, LayerStatus};
 use strata_api::convert::{common, router as convert};
+use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
 use strata_api::session::v1 as session;
@@ -17,10 +20,12 @@ use strata_core::id::Level;
 use strata_core::limits::{CONTENT_CHARS, QUERY_CHARS};
 use strata_core::policy::authz::Layer;
 use strata_core::policy::context::{self, Block, ContextSettings, Frame, Intent, Item, Label, Material, Tokens};
+use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Reading, inner_wins};
 use strata_core::rule::Finding;
 use strata_core::{Fault, Reason, Timestamp};
 use strata_runtime::context::CallContext;
+use strata_runtime::metrics::{self, Instruments};
 use tonic::{Response, Status};
 
 /// Longest wait for one layer when the caller names no deadline.
@@ -54,7 +59,7 @@ enum Part<T> {
     Failed(&'static str),
 }
 
-async fn within<T>(limit: Duration, asked: impl Future<Output = Result<Response<T>, Status>>) -> Part<T> {
+async fn within<T: Decided>(limit: Duration, asked: impl Future<Output = Result<Response<T>, Status>>) -> Part<T> {
     match tokio::time::timeout(limit, asked).await.map(answer) {
         Ok(Ok(got)) => Part::Here(got),
         Ok(Err(fault)) if fault.reason == Reason::NotFound => Part::Absent("not found"),
@@ -89,7 +94,10 @@ struct Longterm {
     residents: Vec<longterm::Memory>,
     recalled: Vec<longterm::RecallItem>,
     questions: Vec<longterm::Candidate>,
-    recall_id: String,
+    /// Slots with two values in force, of which recall showed the newer (rule K8).
+    alarms: Vec<String>,
+    /// The last session that ended, when the user goes on with something.
+    episode: Option<longterm::Episode>,
 }
 
 impl Core {
@@ -102,6 +110,15 @@ impl Core {
         call: &Call,
         request: pb::AssembleContextRequest,
     ) -> Result<pb::AssembleContextResponse, Fault> {
+        let answer = self.assembled(call, request).await?;
+        for line in answer.budget.iter().filter(|line| line.used > 0) {
+            let section = metrics::Label::new("section", line.name.clone());
+            Instruments::global().context_tokens.add(u64::from(line.used), &[section]);
+        }
+        Ok(answer)
+    }
+
+    async fn assembled(&self, call: &Call, request: pb::AssembleContextRequest) -> Result<pb::AssembleContextResponse, Fault> {
         let settings = self.settings.load().context.clone();
         let window = convert::window(request.window_tokens)?;
         let query = if request.query.trim().is_empty() { &request.input } else { &request.query };
@@ -114,10 +131,11 @@ impl Core {
         context::assemble(&settings, &frame, &Material::default(), &Estimator)?;
 
         let limit = CallContext::current().remaining().map_or(LAYER, |left| LAYER.min(left * 7 / 10));
-        let (board, history, (memory, memory_status)) = futures::join!(
+        let (board, history, session_facts, (memory, memory_status)) = futures::join!(
             self.read_board(call, &request.task_id, limit),
             self.read_session(call, &request.session_id, window * settings.history_percent / 100, limit),
-            self.read_longterm(call, query, &settings, limit),
+            self.read_session_facts(call, &request.session_id, limit),
+            self.read_longterm(call, query, &request.session_id, &settings, limit),
         );
 
         let mut layers = vec![memory_status];
@@ -127,26 +145,93 @@ impl Core {
             layers.push(state_of(Layer::Working, &part));
             if let Part::Here(task) = part { Some(task) } else { None }
         });
+        let shadowed = self.shadowed(task.as_ref(), session_facts.as_deref().unwrap_or_default(), &memory);
         if let Some(part) = history {
-            layers.push(state_of(Layer::Session, &part));
+            let mut status = state_of(Layer::Session, &part);
             if let Part::Here(window) = part {
+                if session_facts.is_none() {
+                    status = convert::layer_status(Layer::Session, LayerState::Degraded, "its facts did not answer");
+                }
+                // What was decided in the session stands before what was said in it.
+                for fact in session_facts.iter().flatten() {
+                    let item = session_fact_item(fact);
+                    if shadowed.contains(&item.id) {
+                        left_out.push(shadow(&item.id));
+                    } else {
+                        material.anchors.push(item);
+                    }
+                }
                 session_material(&window, &request.input, &mut material, &mut left_out);
             }
+            layers.push(status);
         }
-        let shadowed = task.as_ref().map(|task| self.shadowed(task, &memory)).unwrap_or_default();
+        if let Some(episode) = &memory.episode {
+            material.summaries.insert(0, episode_item(episode));
+        }
         if let Some(task) = &task {
             material.board = board_items(task, &shadowed, &mut left_out);
         }
         memory_material(&memory, &shadowed, &mut material, &mut left_out);
+        for because in &memory.alarms {
+            left_out.push((Layer::Longterm.name().to_owned(), Finding::new("K8", "ALARM", because.clone())));
+        }
 
         let mut context = context::assemble(&settings, &frame, &material, &Estimator)?;
         context.left_out.extend(left_out);
         let mut response = convert::wire_context(&context);
         layers.sort_by(|a, b| a.layer.cmp(&b.layer));
+        let silent = layers.iter().any(|status| {
+            let state = LayerState::try_from(status.state).unwrap_or_default();
+            status.layer == Layer::Longterm.name() && matches!(state, LayerState::Unavailable | LayerState::Off)
+        });
+        let questions: Vec<String> =
+            memory.questions.iter().filter_map(|one| Some(one.memory.as_ref()?.memory_id.clone())).collect();
+        let recall_id = if silent { String::new() } else { self.recorded(call, &context, &questions, &request.session_id).await };
+        note(&context, &layers, &recall_id);
+        for id in &questions {
+            decisions::note(|| Step::new(Stage::Asked, id, "C10", "QUESTION", "due, and not asked in this session yet"));
+        }
+        if request.messages {
+            response.messages = convert::wire_messages(&context);
+        }
         response.layers = layers;
+        response.trace_id = decisions::trace_id();
         response.questions_due = memory.questions;
-        response.recall_id = memory.recall_id;
+        response.recall_id = recall_id;
         Ok(response)
+    }
+
+    /// Counts the context, and makes what it shows of long-term memory one recall that can be reported on (rules Q1, Q3).
+    /// Empty when nothing can be: the context is answered all the same.
+    async fn recorded(&self, call: &Call, context: &context::Context, questions: &[String], session_id: &str) -> String {
+        use context::Block::{Constraints, Events, Facts, Knowledge};
+        let of_memory = |shown: &&context::Shown| matches!(shown.block, Constraints | Facts | Events | Knowledge);
+        let blocks: Vec<&context::Shown> = context.blocks.iter().filter(of_memory).collect();
+        let items = blocks.iter().flat_map(|block| &block.items);
+        let request = internal::RecordContextRequest {
+            user_id: user(call),
+            agent_id: agent(call),
+            recall_id: self.ports.ids.next().to_string(),
+            // An episode is no record.
+            memory_ids: items.map(|item| item.id.clone()).filter(|id| uuid::Uuid::parse_str(id).is_ok()).collect(),
+            memory_tokens: blocks.iter().map(|block| u64::from(block.tokens)).sum(),
+            request_tokens: u64::from(context.tokens),
+            asked_ids: questions.to_vec(),
+            // A caller without a session is asked once a call.
+            session_id: if session_id.is_empty() { self.ports.ids.next().to_string() } else { session_id.to_owned() },
+        };
+        let recall_id = if request.memory_ids.is_empty() { String::new() } else { request.recall_id.clone() };
+        let identity = reading(&call.principal, &call.owner).writing(level_of(Layer::Longterm, &call.owner), self.fresh_epoch());
+        let mut client = self.layers.target.clone();
+        let wait = CallContext::current().remaining().map_or(SIDE_LOOK, |left| SIDE_LOOK.min(left / 2));
+        match tokio::time::timeout(wait, client.record_context(signed(request, identity))).await.map(answer) {
+            Ok(Ok(_)) => recall_id,
+            Ok(Err(fault)) => {
+                tracing::debug!(reason = fault.reason.name(), "a context was not counted");
+                String::new()
+            }
+            Err(_) => String::new(),
+        }
     }
 
     async fn read_board(&self, call: &Call, task_id: &str, limit: Duration) -> Option<Part<working::Task>> {
@@ -185,10 +270,23 @@ impl Core {
         Some(within(limit, client.get_window(signed(request, reading(&call.principal, &call.owner)))).await)
     }
 
+    /// Facts of the session; `None` when it does not answer.
+    async fn read_session_facts(&self, call: &Call, session_id: &str, limit: Duration) -> Option<Vec<session::SessionFact>> {
+        if session_id.is_empty() {
+            return Some(Vec::new());
+        }
+        match tokio::time::timeout(limit, self.session_facts(&call.principal, &call.owner, session_id)).await {
+            Ok(Ok(facts)) => Some(facts),
+            Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::SessionEnded) => Some(Vec::new()),
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+
     async fn read_longterm(
         &self,
         call: &Call,
         query: &str,
+        session_id: &str,
         settings: &ContextSettings,
         limit: Duration,
     ) -> (Longterm, LayerStatus) {
@@ -208,7 +306,8 @@ impl Core {
             .map(|spec| spec.pattern.clone())
             .take(RESIDENT_KEYS)
             .collect();
-        let (k, keys) = match context::intent(&query) {
+        let intent = context::intent(&query);
+        let (k, keys) = match intent {
             // The session has it first; memory adds what it must.
             Intent::Continue => (most.div_euclid(2).max(1), Vec::new()),
             Intent::Profile => (most, resident_keys.clone()),
@@ -222,10 +321,14 @@ impl Core {
             query,
             keys,
             k,
+            // Explain shows how each score came about. The context as a whole is the recall that can be reported on.
+            explain: true,
+            no_report: true,
             ..Default::default()
         };
         let identity = || reading(&call.principal, &call.owner);
-        let (mut first, mut second, mut third, mut fourth) = (
+        let (mut first, mut second, mut third, mut fourth, mut fifth) = (
+            self.layers.longterm.clone(),
             self.layers.longterm.clone(),
             self.layers.longterm.clone(),
             self.layers.longterm.clone(),
@@ -242,6 +345,7 @@ impl Core {
             user_id: user(call),
             agent_id: agent(call),
             due_only: true,
+            session_id: session_id.to_owned(),
             page_size: i32::try_from(settings.questions.max(1)).unwrap_or(1),
             ..Default::default()
         };
@@ -252,11 +356,21 @@ impl Core {
             }
             within(limit, first.recall(signed(ask(k, query, keys), identity()))).await
         };
-        let (recalled, constraints, identities, due) = futures::join!(
+        // Who goes on with something may mean the session before this one (rule C8).
+        let episode = async {
+            if intent != Intent::Continue {
+                return Part::Here(longterm::ListEpisodesResponse::default());
+            }
+            let request =
+                longterm::ListEpisodesRequest { user_id: user(call), agent_id: agent(call), page_size: 1, ..Default::default() };
+            within(limit, fifth.list_episodes(signed(request, identity()))).await
+        };
+        let (recalled, constraints, identities, due, episode) = futures::join!(
             recall,
             within(limit, second.list_memories(signed(constraints, identity()))),
             within(limit, third.recall(signed(ask(most, String::new(), resident_keys), identity()))),
             within(limit, fourth.list_candidates(signed(due, identity()))),
+            episode,
         );
         let mut status = state_of(Layer::Longterm, &recalled);
         let mut memory = Longterm::default();
@@ -276,6 +390,11 @@ impl Core {
             Part::Absent(_) => {}
             Part::Failed(_) => partly = true,
         }
+        match episode {
+            Part::Here(list) => memory.episode = list.episodes.into_iter().next(),
+            Part::Absent(_) => {}
+            Part::Failed(_) => partly = true,
+        }
         if let Part::Here(found) = recalled {
             if found.degraded || partly {
                 status = convert::layer_status(
@@ -284,39 +403,71 @@ impl Core {
                     if partly { "some of it did not answer" } else { "keyword recall only" },
                 );
             }
+            memory.alarms = found.findings.into_iter().filter(|one| one.rule == "K8").map(|one| one.because).collect();
             memory.recalled = found.items;
-            memory.recall_id = found.recall_id;
         }
         (memory, status)
     }
 
-    /// Which of board and memory is shown where both have a key (rule P2): ids of the losers.
-    fn shadowed(&self, task: &working::Task, memory: &Longterm) -> BTreeSet<String> {
-        let mut board: BTreeMap<String, &working::Fact> = BTreeMap::new();
-        for fact in task.facts.iter().filter(|fact| fact.reference.is_none()) {
-            board.insert(self.registry.resolve_alias(&fact.key).to_owned(), fact);
+    /// Which of board, session and memory is shown where more than one has a key (rule P2): ids of the losers.
+    fn shadowed(&self, task: Option<&working::Task>, facts: &[session::SessionFact], memory: &Longterm) -> BTreeSet<String> {
+        let key_of = |key: &str| self.registry.resolve_alias(key).to_owned();
+        // Inner levels first: each is held against every outer one of its key.
+        let mut readings: BTreeMap<String, Vec<(String, Reading)>> = BTreeMap::new();
+        for fact in task.into_iter().flat_map(|task| &task.facts).filter(|fact| fact.reference.is_none()) {
+            let Some(time) = time_of(fact.verified_at.as_ref()) else { continue };
+            let reading = Reading { level: Level::Task, time, overlay: fact.overlay, from_user: false };
+            readings.entry(key_of(&fact.key)).or_default().push((format!("fact:{}", fact.key), reading));
+        }
+        for fact in facts {
+            let Some(time) = time_of(fact.update_time.as_ref()) else { continue };
+            let reading = Reading { level: Level::Session, time, overlay: fact.overlay, from_user: false };
+            readings.entry(key_of(&fact.key)).or_default().push((session_fact_id(&fact.key), reading));
         }
         let records = memory.residents.iter().chain(memory.recalled.iter().filter_map(|item| item.memory.as_ref()));
-        records
-            .filter_map(|record| {
-                let fact = board.get(self.registry.resolve_alias(&record.key))?;
-                let inner = Reading {
-                    level: Level::Task,
-                    time: time_of(fact.verified_at.as_ref())?,
-                    overlay: fact.overlay,
-                    from_user: false,
-                };
-                let level = if record.agent_id.is_empty() { Level::User } else { Level::Agent };
-                let source = longterm::Source::try_from(record.source).unwrap_or_default();
-                let from_user = matches!(
-                    source,
-                    longterm::Source::UserCorrection | longterm::Source::UserStatement | longterm::Source::UserConfirmation
-                );
-                let outer = Reading { level, time: time_of(record.event_time.as_ref())?, overlay: false, from_user };
-                Some(if inner_wins(&inner, &outer) { record.memory_id.clone() } else { format!("fact:{}", fact.key) })
-            })
-            .collect()
+        for record in records.filter(|record| !record.key.is_empty()) {
+            let Some(of_key) = readings.get_mut(&key_of(&record.key)) else { continue };
+            let Some(time) = time_of(record.event_time.as_ref()) else { continue };
+            let level = if record.agent_id.is_empty() { Level::User } else { Level::Agent };
+            let source = longterm::Source::try_from(record.source).unwrap_or_default();
+            let from_user = matches!(
+                source,
+                longterm::Source::UserCorrection | longterm::Source::UserStatement | longterm::Source::UserConfirmation
+            );
+            of_key.push((record.memory_id.clone(), Reading { level, time, overlay: false, from_user }));
+        }
+        let mut losers = BTreeSet::new();
+        for of_key in readings.values() {
+            for (at, (inner_id, inner)) in of_key.iter().enumerate() {
+                for (outer_id, outer) in of_key.iter().skip(at + 1).filter(|(_, outer)| outer.level != inner.level) {
+                    // Records of two levels of long-term memory were decided between by recall.
+                    if matches!(inner.level, Level::Task | Level::Session) {
+                        losers.insert(if inner_wins(inner, outer) { outer_id.clone() } else { inner_id.clone() });
+                    }
+                }
+            }
+        }
+        losers
     }
+}
+
+/// Notes what became of what was found: shown or left out, and which layers had a say.
+fn note(context: &context::Context, layers: &[LayerStatus], recall_id: &str) {
+    for status in layers {
+        let state = LayerState::try_from(status.state).unwrap_or_default();
+        let outcome = bare(state.as_str_name(), "LAYER_STATE_");
+        decisions::note(|| Step::new(Stage::Mode, &status.layer, "D2", &outcome, &status.detail));
+    }
+    for block in &context.blocks {
+        for item in &block.items {
+            let step = || Step::new(Stage::Injected, &item.id, "C1", "SHOWN", block.block.name()).scored(item.score);
+            decisions::note(step);
+        }
+    }
+    for (id, reason) in &context.left_out {
+        decisions::note(|| Step::new(Stage::LeftOut, id, reason.rule.0, reason.outcome, &reason.because));
+    }
+    decisions::recall(recall_id);
 }
 
 fn user(call: &Call) -> String {
@@ -325,6 +476,48 @@ fn user(call: &Call) -> String {
 
 fn agent(call: &Call) -> String {
     call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default()
+}
+
+fn session_fact_id(key: &str) -> String {
+    format!("session_fact:{key}")
+}
+
+/// A fact of the session stands with its anchors.
+fn session_fact_item(fact: &session::SessionFact) -> Item {
+    Item {
+        id: session_fact_id(&fact.key),
+        layer: Layer::Session.name(),
+        block: Block::Summary,
+        label: Label {
+            kind: "FACT".to_owned(),
+            scope: Level::Session.name().to_owned(),
+            source: format!("turn:{}", fact.seq),
+            time: time_of(fact.update_time.as_ref()),
+            confidence: None,
+            notes: if fact.overlay { vec!["overlay".to_owned()] } else { Vec::new() },
+        },
+        score: 0.0,
+        text: vec![format!("{}: {}", fact.key, fact.value)],
+    }
+}
+
+/// What an earlier session was about, trimmed at its sentences like a summary.
+fn episode_item(episode: &longterm::Episode) -> Item {
+    Item {
+        id: format!("episode:{}", episode.episode_id),
+        layer: Layer::Longterm.name(),
+        block: Block::Summary,
+        label: Label {
+            kind: "EPISODE".to_owned(),
+            scope: Level::User.name().to_owned(),
+            source: "EPISODE".to_owned(),
+            time: time_of(episode.to_time.as_ref()),
+            confidence: None,
+            notes: vec!["an earlier session".to_owned()],
+        },
+        score: 0.0,
+        text: episode.summary.iter().map(|sentence| sentence.text.clone()).collect(),
+    }
 }
 
 fn shadow(id: &str) -> (String, Finding) {
@@ -498,10 +691,13 @@ fn memory_material(
     // Importance first, then a total order, so that the same records give the same bytes (rule C7).
     residents.sort_by(|a, b| (b.protected, b.importance, &a.memory_id).cmp(&(a.protected, a.importance, &b.memory_id)));
     let mut seen = BTreeSet::new();
+    // The same statement once, whichever way it came (rule R11): recall merges what it found itself.
+    let mut said: BTreeMap<String, String> = BTreeMap::new();
     for record in residents {
         if !seen.insert(record.memory_id.clone()) {
             continue;
         }
+        said.entry(strata_text::clean::normal(&record.content)).or_insert_with(|| record.memory_id.clone());
         if shadowed.contains(&record.memory_id) {
             left_out.push(shadow(&record.memory_id));
         } else {
@@ -513,8 +709,11 @@ fn memory_material(
         if !seen.insert(record.memory_id.clone()) {
             continue;
         }
+        let same = said.get(&strata_text::clean::normal(&record.content));
         if shadowed.contains(&record.memory_id) {
             left_out.push(shadow(&record.memory_id));
+        } else if let Some(same) = same {
+            left_out.push((record.memory_id.clone(), Finding::new("R11", "MERGED", format!("says the same as {same}"))));
         } else if record.protected {
             material.residents.push(memory_item(record, item.score, &item.labels));
         } else {

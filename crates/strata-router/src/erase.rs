@@ -12,6 +12,7 @@ use std::time::Duration;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_core::id::Level;
+use strata_core::limits::OBSERVE_PER_USER;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::erasure::{Physical, Purge};
 use strata_core::policy::promotion::{Hold, Origin, State};
@@ -133,6 +134,19 @@ impl Sight {
 
     fn quotes(&self, session_id: &str, seq: u32) -> bool {
         self.turns.get(session_id).is_some_and(|seqs| seqs.contains(&seq))
+    }
+
+    /// Whether something that waits to be observed is about what is erased.
+    fn waits(&self, entry: &str) -> bool {
+        let job: serde_json::Value = serde_json::from_str(entry).unwrap_or_default();
+        if self.everything {
+            return self.agent.is_none()
+                || job.pointer("/owner/agent").and_then(|agent| agent.as_str()) == self.agent.as_ref().map(|a| a.as_str());
+        }
+        let number = |name: &str| job[name].as_u64().and_then(|seq| u32::try_from(seq).ok()).unwrap_or_default();
+        let range = number("from_seq")..=number("seq");
+        let session = job["session_id"].as_str().unwrap_or_default();
+        self.turns.get(session).is_some_and(|seqs| seqs.iter().any(|seq| range.contains(seq))) || self.needles.matches(entry)
     }
 
     /// Whether an entry is about what is erased: by reference, by key, by text.
@@ -328,7 +342,9 @@ impl Core {
             self.journal_of(&open.owner).await?.iter().map(|entry| sight.matches(entry)).collect::<Result<Vec<_>, _>>()?;
         let remaining = remaining.into_iter().filter(|matches| *matches).count() as u64;
         let (claims, left) = self.erase_claims(open, &sight).await?;
-        let purge = if removed + claims > 0 { Purge::Anew } else { Purge::Again };
+        let decisions = self.erase_decisions(open, &sight).await?;
+        let (waiting, still) = self.erase_observations(open, &sight, true).await?;
+        let purge = if removed + claims + decisions + waiting > 0 { Purge::Anew } else { Purge::Again };
         let medium = self.ledger.medium(&open.owner.user_key(), purge).await?;
         let physical = match medium.state {
             Physical::Gone => internal::PhysicalState::Gone,
@@ -344,7 +360,39 @@ impl Core {
             gone_by: None,
             detail: medium.detail.to_owned(),
         };
-        Ok(vec![row("ledger.promotions", found, removed, remaining), row("ledger.claims", claims, claims, left)])
+        Ok(vec![
+            row("ledger.promotions", found, removed, remaining),
+            row("ledger.claims", claims, claims, left),
+            row("ledger.decisions", decisions, decisions, 0),
+            row("ledger.observations", waiting, waiting, still),
+        ])
+    }
+
+    /// Decisions that name what is erased, for Explain.
+    async fn erase_decisions(&self, open: &Open, sight: &Sight) -> Result<u64, Fault> {
+        let Some(log) = self.ledger.decisions() else { return Ok(0) };
+        let user = open.owner.user_key();
+        if sight.everything && sight.agent.is_none() {
+            return log.erase(&user, None).await;
+        }
+        let ids: Vec<String> = sight.memory_ids.iter().cloned().collect();
+        if ids.is_empty() { Ok(0) } else { log.erase(&user, Some(&ids)).await }
+    }
+
+    /// What waits to be observed and holds it, or is about turns that do: taken out, or only counted. With what is left.
+    async fn erase_observations(&self, open: &Open, sight: &Sight, change: bool) -> Result<(u64, u64), Fault> {
+        let Some(queue) = self.ledger.queue() else { return Ok((0, 0)) };
+        let user = open.owner.user_key();
+        let mut found = 0;
+        for waiting in queue.head(&user, OBSERVE_PER_USER, self.ports.clock.now()).await? {
+            if sight.waits(&waiting.entry) {
+                found += 1;
+                if change {
+                    queue.done(&user, &waiting.place).await?;
+                }
+            }
+        }
+        Ok((found, if change { 0 } else { found }))
     }
 
     async fn erase_claims(&self, open: &Open, sight: &Sight) -> Result<(u64, u64), Fault> {
@@ -448,6 +496,9 @@ impl Core {
                 found.stores.push(row("ledger.promotions".to_owned(), remaining));
             }
             Err(_) => found.unanswered.push("ledger".to_owned()),
+        }
+        if let Ok((waiting, _)) = self.erase_observations(&open, &sight, false).await {
+            found.stores.push(row("ledger.observations".to_owned(), waiting));
         }
         found.stores.sort_by(|a, b| a.store.cmp(&b.store));
         found.unanswered.sort();

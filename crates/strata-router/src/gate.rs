@@ -1,19 +1,23 @@
 //! What every public call passes before anything else: who asks, whose memory it is, whether the mode of the layer
 //! allows it. A handler gets a [`Call`] from [`Core::admit`] or nothing, so no method can miss it.
 
+use crate::decisions;
 use crate::layers::{Layers, reading, signed};
-use crate::modes::{self, Passage, SharedModes};
+use crate::modes::{self, Passage};
 use crate::owners::Owners;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use strata_api::convert::common;
 use strata_api::error::status;
+use strata_api::page::PageTokens;
 use strata_core::id::Level;
 use strata_core::policy::authz::{self, Layer, Method, Principal};
 use strata_core::policy::ownership::next_epoch;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, Owner, Reason};
+use strata_runtime::control::{Control, ModeBoard};
+use strata_runtime::layer::trace::note_mode;
 use strata_runtime::{Ports, TaskGroup};
 use tonic::{Request, Status};
 
@@ -35,7 +39,8 @@ macro_rules! owned {
 }
 
 owned! {
-    working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest;
+    working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest, EndTaskRequest, ListTasksRequest,
+        WatchTaskRequest;
     session: AppendTurnsRequest, GetWindowRequest, ListTurnsRequest, GetTurnsRequest, SearchTurnsRequest, CompressSessionRequest,
         AnchorTurnsRequest, ReleaseAnchorsRequest, CommitSummaryRequest, GetSummariesRequest, ListSessionsRequest, PutFactsRequest, GetFactsRequest, PutArtifactRequest, GetArtifactRequest, GetSessionRequest,
         EndSessionRequest;
@@ -44,19 +49,23 @@ owned! {
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
         PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
         ListEpisodesRequest, EraseMemoriesRequest;
-    router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest;
+    router: PromoteRequest, AssembleContextRequest, GetOwnershipRequest, ExplainRequest, ObserveRequest;
 }
 
-impl Owned for strata_api::router::v1::GetPromotionRequest {
-    fn user_id(&self) -> &str {
-        &self.user_id
-    }
-    fn agent_id(&self) -> &str {
-        ""
-    }
-    fn set_user_id(&mut self, user_id: String) {
-        self.user_id = user_id;
-    }
+/// A request about a user that names no agent.
+macro_rules! owned_by_user {
+    ($($package:ident: $($request:ident),*;)*) => { $( $(
+        impl Owned for strata_api::$package::v1::$request {
+            fn user_id(&self) -> &str { &self.user_id }
+            fn agent_id(&self) -> &str { "" }
+            fn set_user_id(&mut self, user_id: String) { self.user_id = user_id; }
+        }
+    )* )* };
+}
+
+owned_by_user! {
+    router: GetPromotionRequest;
+    admin: WatchDecisionsRequest;
 }
 
 macro_rules! owned_by_user {
@@ -90,9 +99,17 @@ pub(crate) struct Core {
     pub(crate) layers: Layers,
     pub(crate) owners: Owners,
     pub(crate) ledger: Arc<dyn crate::ledger::Ledger>,
-    pub(crate) modes: SharedModes,
+    pub(crate) modes: Arc<ModeBoard>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) tokens: PageTokens,
     pub(crate) about: crate::About,
     pub(crate) tasks: TaskGroup,
+    pub(crate) keeper: crate::decisions::Keeper,
+    pub(crate) extractor: Option<Arc<dyn strata_text::extract::Extractor>>,
+    pub(crate) waiters: crate::observe::Waiters,
+    pub(crate) compiled: crate::observe::Compiled,
+    /// Wakes the worker of Observe.
+    pub(crate) knock: tokio::sync::Notify,
 }
 
 /// The caller, from the listener's authentication.
@@ -109,7 +126,9 @@ impl Core {
             let method = authz::allow(&principal, path)?;
             let body = request.get_ref();
             let owner = common::owner(&principal, body.user_id(), body.agent_id())?;
-            let passage = modes::check(&self.modes.load(), method)?;
+            decisions::about(&principal, &owner);
+            note_mode(self.modes.of(method.layer, &principal.tenant));
+            let passage = modes::check(&self.modes, &principal.tenant, method)?;
             Ok(Call { principal, owner, method, passage })
         };
         let call = check().map_err(status)?;

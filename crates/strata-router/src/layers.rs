@@ -1,6 +1,7 @@
 //! Typed clients of the layers, and what a call to them carries.
 
 use crate::LayerChannels;
+use crate::decisions::{Decided, noted, noted_refusal};
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::internal::v1::erasure_journal_service_client::ErasureJournalServiceClient;
 use strata_api::internal::v1::participant_service_client::ParticipantServiceClient;
@@ -66,10 +67,15 @@ pub(crate) fn signed<T>(body: T, identity: CallIdentity) -> Request<T> {
     request
 }
 
-/// A layer's answer as ours: the message alone, and errors with their details, without the layer's transport headers.
-pub(crate) fn relayed<T>(answer: Result<Response<T>, Status>) -> Result<Response<T>, Status> {
+/// A layer's answer as ours: the message alone, and errors with their details, without the layer's transport headers. What
+/// it decided is noted; what it refused becomes the call's own answer and is noted there.
+pub(crate) fn relayed<T: Decided>(answer: Result<Response<T>, Status>) -> Result<Response<T>, Status> {
     match answer {
-        Ok(response) => Ok(Response::new(response.into_inner())),
+        Ok(response) => {
+            let message = response.into_inner();
+            noted(&message);
+            Ok(Response::new(message))
+        }
         Err(status) => Err(without_transport(status)),
     }
 }
@@ -79,7 +85,18 @@ pub(crate) fn without_transport(status: Status) -> Status {
     Status::with_details(status.code(), status.message(), status.details().to_vec().into())
 }
 
-/// A layer's answer as a fault, for the router's own steps.
-pub(crate) fn answer<T>(answer: Result<Response<T>, Status>) -> Result<T, strata_core::Fault> {
-    answer.map(Response::into_inner).map_err(|status| strata_api::error::fault(&status))
+/// A layer's answer, or its refusal as a fault, for the router's own steps. What it decided is noted.
+pub(crate) fn answer<T: Decided>(answer: Result<Response<T>, Status>) -> Result<T, strata_core::Fault> {
+    match answer {
+        Ok(response) => {
+            let message = response.into_inner();
+            noted(&message);
+            Ok(message)
+        }
+        Err(status) => {
+            let fault = strata_api::error::fault(&status);
+            noted_refusal(&fault);
+            Err(fault)
+        }
+    }
 }

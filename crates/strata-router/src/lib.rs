@@ -10,20 +10,27 @@
 //!   promote   the saga and its recovery
 //!   erase     what an erasure removes outside of long-term memory
 //!   assemble  the context
+//!   control   modes and API keys that operators set
+//!   observe   what an agent sees, and what goes where
+//!   decisions what every call decided, kept for Explain
 //! ```
 
 mod archive;
 mod assemble;
 mod attest;
+pub mod control;
+mod decisions;
 mod erase;
 mod gate;
 mod layers;
 pub mod ledger;
 pub mod modes;
+mod observe;
 mod overlays;
 mod owners;
 mod promote;
 mod proxy;
+mod results;
 mod service;
 mod stream;
 
@@ -33,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::page::PageTokens;
 use strata_api::router::v1::router_service_server::RouterServiceServer;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
@@ -40,15 +48,18 @@ use strata_core::Fault;
 use strata_core::limits::MESSAGE_BYTES;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
+use strata_runtime::control::Control;
+use strata_runtime::layer::Use;
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Location;
 use strata_runtime::{Ports, RpcChannel, TaskGroup};
 use strata_text::slots::SlotMatcher;
+use tonic::service::LayerExt;
 
+use crate::decisions::{Keeper, Recorder};
 use crate::gate::Core;
 use crate::layers::Layers;
 use crate::ledger::{Ledger, embedded::EmbeddedLedger, redis::RedisLedger};
-use crate::modes::SharedModes;
 use crate::owners::Owners;
 use crate::proxy::Proxy;
 use crate::service::Service;
@@ -97,10 +108,14 @@ pub struct RouterDeps {
     pub channels: LayerChannels,
     /// Where the ledger lives.
     pub ledger: LedgerConfig,
-    /// Modes of the layers, hot-reloaded.
-    pub modes: SharedModes,
+    /// Modes in force and API keys, as operators set them.
+    pub control: Arc<Control>,
+    /// Page tokens of the router's own lists.
+    pub tokens: PageTokens,
     /// For `GetStatus`.
     pub about: About,
+    /// Proposes what to remember of a turn; without one the rules of Observe do.
+    pub extractor: Option<Arc<dyn strata_text::extract::Extractor>>,
 }
 
 /// The router.
@@ -128,6 +143,7 @@ impl RouterRole {
             LedgerConfig::Store(store) => Arc::clone(store),
         };
         let slots = SlotMatcher::new(&deps.registry).map_err(|problem| Fault::field("registry", problem.to_string()))?;
+        let (keeper, inbox) = Keeper::new();
         let core = Arc::new(Core {
             owners: Owners::new(Arc::clone(&ledger), Arc::clone(&deps.ports.clock)),
             ledger,
@@ -136,10 +152,20 @@ impl RouterRole {
             ports: deps.ports,
             settings: deps.settings,
             registry: deps.registry,
-            modes: deps.modes,
+            modes: Arc::clone(deps.control.board()),
+            control: deps.control,
+            tokens: deps.tokens,
             about: deps.about,
             tasks: TaskGroup::new(),
+            keeper,
+            extractor: deps.extractor,
+            waiters: observe::Waiters::default(),
+            compiled: observe::Compiled::default(),
+            knock: tokio::sync::Notify::new(),
         });
+        let write = decisions::write(inbox, Arc::clone(&core.ledger), Arc::clone(&core.ports.clock), core.tasks.token().clone());
+        core.tasks.spawn("router decisions", write);
+        core.tasks.spawn("router observe", observe::worker(Arc::clone(&core)));
         core.tasks.spawn("router recovery", recovery(Arc::clone(&core)));
         Ok(Self { core })
     }
@@ -147,9 +173,12 @@ impl RouterRole {
     /// The public services: the three memory services, the router's own, administration.
     #[must_use]
     pub fn routes(&self) -> tonic::service::Routes {
+        let recorder = Use::new(Recorder { keeper: self.core.keeper.clone(), clock: Arc::clone(&self.core.ports.clock) });
         macro_rules! bounded {
             ($server:ident, $service:expr) => {
-                $server::new($service).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES)
+                recorder.named_layer(
+                    $server::new($service).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES),
+                )
             };
         }
         let (proxy, service) = (Proxy(Arc::clone(&self.core)), Service(Arc::clone(&self.core)));
@@ -166,6 +195,12 @@ impl RouterRole {
     /// `STORE_UNAVAILABLE`: claims of sessions are refused meanwhile, all else goes on (rule P4).
     pub async fn status(&self) -> Result<(), Fault> {
         self.core.ledger.ping().await
+    }
+
+    /// Claims and marks that wait for the ledger.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.core.owners.backlog()
     }
 
     /// Looks at the open promotions and erasures and at what waits for the ledger once, as the recovery does every second: for

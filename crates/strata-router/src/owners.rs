@@ -1,6 +1,7 @@
 //! Claims, marks and seals over the ledger (rules P1 to P4): loads the states of keys, takes a step of
 //! `policy::ownership`, swaps them in, and starts over when another router was faster.
 
+use crate::decisions;
 use crate::ledger::{Change, Ledger, Swap};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use strata_core::id::Level;
 use strata_core::limits::{CLAIM_LEASE_SECONDS, LEDGER_BACKLOG, MARK_SECONDS};
 use strata_core::policy::authz::Principal;
+use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{self, Chain, ClaimState, ClaimVerdict, KeyState, Mark, Place, SealVerdict};
 use strata_core::time::SECOND;
 use strata_core::{Clock, Fault, Owner, Reason, Timestamp, id};
@@ -89,6 +91,34 @@ fn overlaid(keys: &[String], before: &[KeyState], after: &[KeyState]) -> Vec<Ove
     out
 }
 
+fn step(key: &str, outcome: &str, place: &Place, epoch: u64) -> Step {
+    Step::new(Stage::Ownership, key, "P2", outcome, &format!("{} {} at epoch {epoch}", place.level.name(), place.id))
+}
+
+/// Notes the claims of a scope that stay as they are.
+fn note_held(keys: &[String], scope: Option<&Place>, states: &[KeyState]) {
+    for (key, state) in keys.iter().zip(states) {
+        if let Some(claim) = scope.and_then(|place| state.claim_of(place)) {
+            decisions::note(|| step(key, "HELD", &claim.place, claim.epoch));
+        }
+    }
+}
+
+/// Notes what a step changed: claims and marks that are new, moved or gone.
+fn note_changes(keys: &[String], before: &[KeyState], after: &[KeyState]) {
+    for ((key, before), after) in keys.iter().zip(before).zip(after) {
+        for claim in after.claims.iter().filter(|claim| !before.claims.contains(claim)) {
+            decisions::note(|| step(key, claim.state.name(), &claim.place, claim.epoch));
+        }
+        for claim in before.claims.iter().filter(|claim| after.claim_of(&claim.place).is_none()) {
+            decisions::note(|| step(key, "ENDED", &claim.place, claim.epoch));
+        }
+        for mark in after.marks.iter().filter(|mark| !before.marks.contains(mark)) {
+            decisions::note(|| step(key, "MARKED", &mark.place, mark.epoch));
+        }
+    }
+}
+
 fn key_field(key: &str) -> String {
     format!("k:{key}")
 }
@@ -151,10 +181,14 @@ impl Owners {
             }
             // Unchanged fields are compared too only when something else changes: then the step saw one moment.
             if changes.iter().all(|change| change.old == change.new) {
+                note_held(keys, scope, &view.states);
                 return Ok((answer, Vec::new()));
             }
             match self.ledger.swap(user, &changes, now, now.plus(keep_seconds * SECOND)).await? {
-                Swap::Done => return Ok((answer, overlaid(keys, &before, &view.states))),
+                Swap::Done => {
+                    note_changes(keys, &before, &view.states);
+                    return Ok((answer, overlaid(keys, &before, &view.states)));
+                }
                 Swap::Lost => {}
                 Swap::Full => return Err(Fault::limit("claims", crate::ledger::MAX_FIELDS, "keys and scopes of one user")),
             }
@@ -213,6 +247,11 @@ impl Owners {
             queue.pop_front();
         }
         queue.push_back(Waiting { principal: principal.clone(), owner: owner.clone(), late });
+    }
+
+    /// How many wait.
+    pub(crate) fn backlog(&self) -> usize {
+        self.late.lock().len()
     }
 
     /// The next one of what waits.

@@ -2,6 +2,7 @@
 //! its actions are done and every action is idempotent, so any router finishes or undoes what another one began.
 
 use crate::attest::attest;
+use crate::decisions;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, signed};
 use crate::ledger::{JournalRow, OpenEntry};
@@ -21,11 +22,13 @@ use strata_api::router::v1 as pb;
 use strata_core::id::Level;
 use strata_core::limits::JOURNAL_SECONDS;
 use strata_core::policy::authz::{self, Layer, Principal};
+use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Chain, Mark, next_epoch};
 use strata_core::policy::promotion::{Action, AtTarget, Event, JournalFinding, Origin, Promotion, Seal, State, admit, due, step};
 use strata_core::time::SECOND;
 use strata_core::{FactKey, Fault, Owner, Reason, TaskId, Timestamp};
 use strata_runtime::context::CallContext;
+use strata_runtime::metrics::{Instruments, Label};
 
 /// Longest wait for one call of the saga.
 const STEP: Duration = Duration::from_millis(1_500);
@@ -55,6 +58,9 @@ pub(crate) struct Entry {
     /// layers (rule E2). In microseconds.
     #[serde(default)]
     pub(crate) signed_at: u64,
+    /// Trace of the call that began it; what the recovery does belongs to it.
+    #[serde(default)]
+    trace_id: String,
 }
 
 impl Entry {
@@ -153,6 +159,7 @@ impl Core {
             owner: call.owner.clone(),
             statement: STANDARD_NO_PAD.encode(statement.encode_to_vec()),
             signed_at: next_epoch(0, self.ports.clock.now()),
+            trace_id: decisions::trace_id(),
         };
         if !self.write_entry(&entry, None).await? {
             // Two copies of one request raced: the other one drives it.
@@ -217,9 +224,13 @@ impl Core {
         let row = JournalRow { revision: entry.promotion.revision, entry: text };
         let keep_until = now.plus(JOURNAL_SECONDS * SECOND);
         let promotion = &entry.promotion;
-        self.ledger
-            .journal_write(&entry.owner.user_key(), &promotion.promotion_id, expected, &row, promotion.is_open(), now, keep_until)
-            .await
+        let user = entry.owner.user_key();
+        let id = &promotion.promotion_id;
+        let written = self.ledger.journal_write(&user, id, expected, &row, promotion.is_open(), now, keep_until).await?;
+        if written {
+            Instruments::global().promotions.add(1, &[Label::new("state", promotion.state.name())]);
+        }
+        Ok(written)
     }
 
     /// Journals what happened. When another router was faster, its entry is answered: the step was not taken.
@@ -236,7 +247,7 @@ impl Core {
     /// Drives an entry for a caller who waits, in a task of its own: a caller who goes away does not stop it half-way.
     async fn drive_detached(self: &Arc<Self>, entry: Entry) -> Result<Entry, Fault> {
         let core = Arc::clone(self);
-        strata_runtime::task::detached_write(async move {
+        strata_runtime::task::detached_write(decisions::carried(async move {
             let mut entry = core.drive(entry).await?;
             for pause in PAUSES_MS.map(Duration::from_millis) {
                 let idle = due(&entry.promotion, core.ports.clock.now()).is_empty() || entry.promotion.state == State::InDoubt;
@@ -248,7 +259,7 @@ impl Core {
                 entry = core.drive(entry).await?;
             }
             Ok::<_, Fault>(entry)
-        })
+        }))
         .await
     }
 
@@ -284,18 +295,18 @@ impl Core {
     }
 
     /// Why the target's mode does not take promotions now.
-    fn switched_off(&self) -> Option<JournalFinding> {
+    fn switched_off(&self, entry: &Entry) -> Option<JournalFinding> {
         let method = authz::METHODS.iter().find(|method| method.access == authz::Access::Promote)?;
-        match modes::check(&self.modes.load(), method) {
+        match modes::check(&self.modes, &entry.owner.tenant, method) {
             Ok(Passage::Defer) => {
                 Some(finding("D1", "DEFERRED", "writes of long-term memory are switched off; offered again when they are on"))
             }
-            Ok(Passage::Serve | Passage::Empty) | Err(_) => None,
+            Ok(Passage::Serve | Passage::Empty | Passage::LogOnly) | Err(_) => None,
         }
     }
 
     async fn probe_and_seal_claim(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
-        if let Some(because) = self.switched_off() {
+        if let Some(because) = self.switched_off(entry) {
             return Ok(Some(Event::TargetOff { because }));
         }
         let request = internal::GetOwnersRequest { user_id: entry.user_id(), agent_id: entry.agent_id(), keys: Vec::new() };
@@ -411,7 +422,7 @@ impl Core {
     }
 
     async fn apply(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
-        if let Some(because) = self.switched_off() {
+        if let Some(because) = self.switched_off(entry) {
             return Ok(Some(Event::TargetOff { because }));
         }
         let statement = self.sealed_statement(entry)?;
@@ -546,7 +557,9 @@ impl Core {
     /// `STORE_UNAVAILABLE` when the journal does not answer.
     pub(crate) async fn recover(&self) -> Result<(), Fault> {
         let now = self.ports.clock.now();
-        for open in self.ledger.journal_open(now.plus(-UNTOUCHED), now).await? {
+        let open = self.ledger.journal_open(now.plus(-UNTOUCHED), now).await?;
+        Instruments::global().promotions_open.record(open.len() as f64, &[]);
+        for open in open {
             if let Err(fault) = self.recover_one(&open, now).await {
                 tracing::warn!(
                     promotion_id = open.promotion_id,
@@ -567,11 +580,23 @@ impl Core {
             return self.ledger.journal_close(open).await;
         }
         let waiting = entry.promotion.state == State::Deferred && due(&entry.promotion, now).is_empty();
-        if waiting && now.since(entry.promotion.update_time) >= OFFER_AGAIN && self.switched_off().is_none() {
+        if waiting && now.since(entry.promotion.update_time) >= OFFER_AGAIN && self.switched_off(&entry).is_none() {
             entry = self.advance(&entry, Event::Offered).await?;
         }
         let before = entry.promotion.revision;
-        let entry = self.drive(entry).await?;
+        let (principal, owner, trace_id) = (entry.principal.clone(), entry.owner.clone(), entry.trace_id.clone());
+        let drive = async {
+            let entry = self.drive(entry).await?;
+            if entry.promotion.revision != before {
+                let promotion = &entry.promotion;
+                decisions::note(|| {
+                    Step::new(Stage::Gate, &promotion.promotion_id, "P5", promotion.state.name(), "the recovery went on with it")
+                });
+            }
+            Ok::<_, Fault>(entry)
+        };
+        let names = (trace_id.as_str(), "RouterService/Promote");
+        let entry = decisions::recorded(&self.keeper, &*self.ports.clock, (&principal, &owner), names, drive).await?;
         if entry.promotion.revision == before && entry.promotion.is_open() {
             // To the end of the line, so that those that wait do not hide the others.
             self.write_entry(&entry, Some(before)).await?;

@@ -1,8 +1,9 @@
 //! The three memory services at the router's address: the gate, then the layer. What the router adds to a call is here
 //! and nowhere else: claims to facts of a board, attestations and marks to long-term writes.
 
-use crate::archive::{Archive, late_turns, not_archived};
+use crate::archive::{Archive, goal_not_archived, late_turns, not_archived};
 use crate::attest::attest;
+use crate::decisions;
 use crate::gate::{Call, Core, level_of};
 use crate::layers::{answer, reading, relayed, signed, without_transport};
 use crate::modes::Passage;
@@ -48,7 +49,7 @@ macro_rules! pass {
         let (call, body) = $self.0.admit($path, $request)?;
         match call.passage {
             Passage::Empty => ($empty)(&call),
-            Passage::Serve | Passage::Defer => {
+            Passage::Serve | Passage::Defer | Passage::LogOnly => {
                 relayed($self.0.layers.$client.clone().$method($self.0.outgoing(&call, body)).await)
             }
         }
@@ -80,7 +81,7 @@ impl WorkingMemoryService for Proxy {
         let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/PutFacts", request)?;
         let mut floor = 0;
         for attempt in 1.. {
-            let epoch = self.0.claim_facts(&call, &body, floor).await.map_err(status)?;
+            let epoch = self.0.claim_facts(&call, &body.task_id, &body.facts, floor).await.map_err(status)?;
             let identity = reading(&call.principal, &call.owner).writing(Level::Task, epoch);
             match relayed(self.0.layers.working.clone().put_facts(signed(body.clone(), identity)).await) {
                 Err(refused) => floor = above(refused, attempt, floor)?,
@@ -101,7 +102,23 @@ impl WorkingMemoryService for Proxy {
         &self,
         request: Request<working::AppendDigestRequest>,
     ) -> Result<Response<working::AppendDigestResponse>, Status> {
-        pass!(self, request, working.append_digest, "/strata.working.v1.WorkingMemoryService/AppendDigest")
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/AppendDigest", request)?;
+        self.0.append_result(&call, body).await
+    }
+
+    async fn list_tasks(
+        &self,
+        request: Request<working::ListTasksRequest>,
+    ) -> Result<Response<working::ListTasksResponse>, Status> {
+        pass!(self, request, working.list_tasks, "/strata.working.v1.WorkingMemoryService/ListTasks")
+    }
+
+    type WatchTaskStream = BoxStream<'static, Result<working::WatchTaskResponse, Status>>;
+
+    async fn watch_task(&self, request: Request<working::WatchTaskRequest>) -> Result<Response<Self::WatchTaskStream>, Status> {
+        let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/WatchTask", request)?;
+        let boards = relayed(self.0.layers.working.clone().watch_task(self.0.outgoing(&call, body)).await)?.into_inner();
+        Ok(Response::new(Box::pin(boards.map_err(without_transport))))
     }
 
     async fn update_goal(
@@ -114,8 +131,15 @@ impl WorkingMemoryService for Proxy {
     async fn end_task(&self, request: Request<working::EndTaskRequest>) -> Result<Response<working::EndTaskResponse>, Status> {
         let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/EndTask", request)?;
         let place = Place::new(Level::Task, body.task_id.clone());
-        let answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
+        // Archived first, ended then, as a session is: what dies in between leaves a live board, and the next call goes on.
+        let archive = self.0.archive_goal(&call, &body.task_id).await;
+        let mut answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
         self.0.end_scope(&call.owner, &place).await;
+        let ended = answer.get_mut();
+        match archive {
+            Ok(episode) => ended.episode_id = episode.map(|episode| episode.episode_id).unwrap_or_default(),
+            Err(why) => ended.findings.push(goal_not_archived(&why)),
+        }
         Ok(answer)
     }
 }
@@ -220,16 +244,7 @@ impl SessionMemoryService for Proxy {
 
     async fn put_facts(&self, request: Request<session::PutFactsRequest>) -> Result<Response<session::PutFactsResponse>, Status> {
         let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/PutFacts", request)?;
-        let mut floor = 0;
-        for attempt in 1.. {
-            let epoch = self.0.claim_session_facts(&call, &body, floor).await.map_err(status)?;
-            let identity = reading(&call.principal, &call.owner).writing(Level::Session, epoch);
-            match relayed(self.0.layers.session.clone().put_facts(signed(body.clone(), identity)).await) {
-                Err(refused) => floor = above(refused, attempt, floor)?,
-                answer => return answer,
-            }
-        }
-        Err(Status::internal("unreachable: the loop returns"))
+        self.0.put_session_facts(&call, body).await
     }
 
     async fn put_artifact(
@@ -326,11 +341,7 @@ impl LongTermMemoryService for Proxy {
 
     async fn propose(&self, request: Request<longterm::ProposeRequest>) -> Result<Response<longterm::ProposeResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/Propose", request)?;
-        let attestation = self.0.attested(&call, body.statement.as_ref(), false).await?;
-        let request = self.0.attesting(&call, body, attestation);
-        let answer = relayed(self.0.layers.longterm.clone().propose(request).await)?;
-        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
-        Ok(answer)
+        self.0.propose(&call, body).await
     }
 
     async fn list_candidates(
@@ -382,11 +393,8 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::UpdateMemoryRequest>,
     ) -> Result<Response<longterm::UpdateMemoryResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/UpdateMemory", request)?;
-        let attestation = self.0.attested(&call, body.statement.as_ref(), explicit(body.statement.as_ref())).await?;
-        let request = self.0.attesting(&call, body, attestation);
-        let answer = relayed(self.0.layers.longterm.clone().update_memory(request).await)?;
-        self.0.note_owner(&call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
-        Ok(answer)
+        let order = explicit(body.statement.as_ref());
+        self.0.update_words(&call, body, order).await
     }
 
     async fn sync_facts(
@@ -405,6 +413,7 @@ impl LongTermMemoryService for Proxy {
         &self,
         request: Request<longterm::ReportUsageRequest>,
     ) -> Result<Response<longterm::ReportUsageResponse>, Status> {
+        decisions::recall(&request.get_ref().recall_id);
         pass!(self, request, longterm.report_usage, "/strata.longterm.v1.LongTermMemoryService/ReportUsage")
     }
 
@@ -434,9 +443,7 @@ impl LongTermMemoryService for Proxy {
         request: Request<longterm::PutEntityRequest>,
     ) -> Result<Response<longterm::PutEntityResponse>, Status> {
         let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/PutEntity", request)?;
-        let words = body.provenance.as_ref().map(words_of);
-        let attestation = self.0.attested(&call, words.as_ref(), explicit(words.as_ref())).await?;
-        relayed(self.0.layers.longterm.clone().put_entity(self.0.attesting(&call, body, attestation)).await)
+        self.0.put_named_entity(&call, body).await
     }
 
     async fn get_entity(
@@ -615,7 +622,7 @@ pub(crate) fn seen_epoch(fault: &Fault) -> Option<u64> {
 }
 
 /// The epoch above which a refused write claims again: the store has seen a higher one, the ledger was lost (rule P3).
-fn above(refused: Status, attempt: u32, floor: u64) -> Result<u64, Status> {
+pub(crate) fn above(refused: Status, attempt: u32, floor: u64) -> Result<u64, Status> {
     let cause = fault(&refused);
     match (cause.reason, seen_epoch(&cause)) {
         (Reason::StaleEpoch, Some(seen)) if attempt < STALE_ATTEMPTS => Ok(seen.max(floor)),
@@ -630,6 +637,62 @@ fn owned_above<'a>(owned: Option<&'a [Vec<Mark>]>, keys: &'a [String]) -> Option
 }
 
 impl Core {
+    /// Writes facts of a session: claims their keys, then tells the session.
+    pub(crate) async fn put_session_facts(
+        &self,
+        call: &Call,
+        body: session::PutFactsRequest,
+    ) -> Result<Response<session::PutFactsResponse>, Status> {
+        let mut floor = 0;
+        for attempt in 1.. {
+            let epoch = self.claim_session_facts(call, &body, floor).await.map_err(status)?;
+            let identity = reading(&call.principal, &call.owner).writing(Level::Session, epoch);
+            match relayed(self.layers.session.clone().put_facts(signed(body.clone(), identity)).await) {
+                Err(refused) => floor = above(refused, attempt, floor)?,
+                answer => return answer,
+            }
+        }
+        Err(Status::internal("unreachable: the loop returns"))
+    }
+
+    /// Proposes a statement: no explicit order (rule G11).
+    pub(crate) async fn propose(
+        &self,
+        call: &Call,
+        body: longterm::ProposeRequest,
+    ) -> Result<Response<longterm::ProposeResponse>, Status> {
+        let attestation = self.attested(call, body.statement.as_ref(), false).await?;
+        let request = self.attesting(call, body, attestation);
+        let answer = relayed(self.layers.longterm.clone().propose(request).await)?;
+        self.note_owner(call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    /// Updates a record; `order` says that new words are the user's explicit order.
+    pub(crate) async fn update_words(
+        &self,
+        call: &Call,
+        body: longterm::UpdateMemoryRequest,
+        order: bool,
+    ) -> Result<Response<longterm::UpdateMemoryResponse>, Status> {
+        let attestation = self.attested(call, body.statement.as_ref(), order).await?;
+        let request = self.attesting(call, body, attestation);
+        let answer = relayed(self.layers.longterm.clone().update_memory(request).await)?;
+        self.note_owner(call, answer.get_ref().result.as_ref().and_then(|r| r.memory.as_ref())).await;
+        Ok(answer)
+    }
+
+    /// Names an entity.
+    pub(crate) async fn put_named_entity(
+        &self,
+        call: &Call,
+        body: longterm::PutEntityRequest,
+    ) -> Result<Response<longterm::PutEntityResponse>, Status> {
+        let words = body.provenance.as_ref().map(words_of);
+        let attestation = self.attested(call, words.as_ref(), explicit(words.as_ref())).await?;
+        relayed(self.layers.longterm.clone().put_entity(self.attesting(call, body, attestation)).await)
+    }
+
     /// The registered keys of the keys of a write, each once.
     fn resolved<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Fault> {
         let mut out = Vec::new();
@@ -688,13 +751,19 @@ impl Core {
     }
 
     /// Claims the keys of the facts for their task (rules P2, P4, W11), and returns the epoch of the write.
-    async fn claim_facts(&self, call: &Call, body: &working::PutFactsRequest, floor: u64) -> Result<u64, Fault> {
-        if body.facts.len() > BOARD_FACTS {
+    pub(crate) async fn claim_facts(
+        &self,
+        call: &Call,
+        task_id: &str,
+        facts: &[working::Fact],
+        floor: u64,
+    ) -> Result<u64, Fault> {
+        if facts.len() > BOARD_FACTS {
             return Err(Fault::limit("facts", BOARD_FACTS, "facts"));
         }
-        let task = TaskId::new(body.task_id.as_str())?;
+        let task = TaskId::new(task_id)?;
         // A reference to a long-term record is no claim (rule W11).
-        let keys = self.resolved(body.facts.iter().filter(|fact| fact.reference.is_none()).map(|fact| fact.key.as_str()))?;
+        let keys = self.resolved(facts.iter().filter(|fact| fact.reference.is_none()).map(|fact| fact.key.as_str()))?;
         let fresh = ownership::next_epoch(floor, self.ports.clock.now());
         if keys.is_empty() {
             return Ok(fresh);
@@ -726,7 +795,7 @@ impl Core {
     }
 
     /// The session that a task belongs to, when it belongs to one.
-    async fn session_of(&self, call: &Call, task: &TaskId) -> Result<Option<SessionId>, Fault> {
+    pub(crate) async fn session_of(&self, call: &Call, task: &TaskId) -> Result<Option<SessionId>, Fault> {
         let request = working::GetTaskRequest {
             user_id: call.owner.user.as_str().to_owned(),
             agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),

@@ -1,10 +1,10 @@
 //! The router's own services: promotion, context, ownership, administration.
 
-use crate::gate::Core;
+use crate::decisions;
+use crate::gate::{Call, Core};
 use crate::layers::{answer, reading, relayed, signed, without_transport};
-use crate::modes::Modes;
-use futures::TryStreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1 as admin;
@@ -16,12 +16,17 @@ use strata_api::router::v1 as pb;
 use strata_api::router::v1::router_service_server::RouterService;
 use strata_core::id::Level;
 use strata_core::policy::authz::{Layer, Principal};
+use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, TaskId, UserId};
 use tonic::{Request, Response, Status};
 
 /// Longest wait for one layer's sign of life.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(1_000);
+/// Decisions read at a time for a watcher.
+const WATCHED: usize = 64;
+/// Between two looks of a watcher who has seen all there is.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
 /// A user nobody has: asked for to see whether a layer answers.
 const NOBODY: &str = "strata.status";
 
@@ -34,6 +39,9 @@ impl RouterService for Service {
     async fn promote(&self, request: Request<pb::PromoteRequest>) -> Result<Response<pb::PromoteResponse>, Status> {
         let (call, body) = self.0.admit("/strata.router.v1.RouterService/Promote", request)?;
         let promotion = self.0.promote(&call, body).await.map_err(status)?;
+        decisions::note(|| {
+            Step::new(Stage::Gate, &promotion.promotion_id, "P5", promotion.state.name(), "where the promotion stands")
+        });
         Ok(Response::new(pb::PromoteResponse { promotion: Some(convert::wire_promotion(&promotion)) }))
     }
 
@@ -89,10 +97,33 @@ impl RouterService for Service {
         };
         look.await.map(Response::new).map_err(status)
     }
+
+    async fn observe(&self, request: Request<pb::ObserveRequest>) -> Result<Response<pb::ObserveResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.router.v1.RouterService/Observe", request)?;
+        self.0.observe(&call, body).await.map(Response::new).map_err(status)
+    }
+
+    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.router.v1.RouterService/Explain", request)?;
+        let name = convert::trace_id(&body.trace_id).map_err(status)?;
+        let (decisions, truncated) = self.0.explained(&call.owner, &name).await.map_err(status)?;
+        let decisions = decisions.iter().map(convert::wire_decision).collect();
+        Ok(Response::new(pb::ExplainResponse { decisions, truncated }))
+    }
 }
 
 #[tonic::async_trait]
 impl AdminService for Service {
+    type WatchDecisionsStream = BoxStream<'static, Result<admin::WatchDecisionsResponse, Status>>;
+
+    async fn watch_decisions(
+        &self,
+        request: Request<admin::WatchDecisionsRequest>,
+    ) -> Result<Response<Self::WatchDecisionsStream>, Status> {
+        let (call, body) = self.0.admit("/strata.admin.v1.AdminService/WatchDecisions", request)?;
+        self.0.watch_decisions(call, body).await.map(Response::new).map_err(status)
+    }
+
     async fn get_status(&self, request: Request<admin::GetStatusRequest>) -> Result<Response<admin::GetStatusResponse>, Status> {
         let principal = self.0.admit_operator("/strata.admin.v1.AdminService/GetStatus", &request)?;
         let core = &self.0;
@@ -110,9 +141,9 @@ impl AdminService for Service {
         };
         let mut settings = core.about.settings.clone();
         settings.extend(of_longterm);
-        let modes: Modes = **core.modes.load();
         for layer in [Layer::Working, Layer::Session, Layer::Longterm] {
-            settings.insert(format!("mode.{}", layer.name()), modes.of(layer).name().to_owned());
+            let mode = core.modes.of(layer, &principal.tenant);
+            settings.insert(format!("mode.{}", layer.name()), mode.name().to_owned());
         }
         settings.insert("ledger".to_owned(), core.ledger.name().to_owned());
         Ok(Response::new(admin::GetStatusResponse {
@@ -120,6 +151,34 @@ impl AdminService for Service {
             layers: vec![working, session, longterm, ledger],
             settings,
         }))
+    }
+
+    async fn sample_for_review(
+        &self,
+        request: Request<admin::SampleForReviewRequest>,
+    ) -> Result<Response<admin::SampleForReviewResponse>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/SampleForReview", request)?;
+        relayed(self.0.layers.admin.clone().sample_for_review(request).await)
+    }
+
+    async fn submit_review(
+        &self,
+        request: Request<admin::SubmitReviewRequest>,
+    ) -> Result<Response<admin::SubmitReviewResponse>, Status> {
+        let path = "/strata.admin.v1.AdminService/SubmitReview";
+        let principal = self.0.admit_operator(path, &request)?;
+        let request = self.0.operate(path, request)?;
+        let answer = relayed(self.0.layers.admin.clone().submit_review(request).await)?;
+        self.0.follow_reviews(&principal, answer.get_ref().suggested_mode()).await;
+        Ok(answer)
+    }
+
+    async fn get_quality(
+        &self,
+        request: Request<admin::GetQualityRequest>,
+    ) -> Result<Response<admin::GetQualityResponse>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/GetQuality", request)?;
+        relayed(self.0.layers.admin.clone().get_quality(request).await)
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Result<Response<admin::ReindexResponse>, Status> {
@@ -155,9 +214,92 @@ impl AdminService for Service {
         let request = self.0.operate("/strata.admin.v1.AdminService/VerifyConsistency", request)?;
         relayed(self.0.layers.admin.clone().verify_consistency(request).await)
     }
+
+    async fn get_modes(&self, request: Request<admin::GetModesRequest>) -> Result<Response<admin::GetModesResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/GetModes", &request)?;
+        Ok(Response::new(self.0.modes_of(&principal)))
+    }
+
+    async fn set_mode(&self, request: Request<admin::SetModeRequest>) -> Result<Response<admin::SetModeResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/SetMode", &request)?;
+        self.0.set_mode(&principal, request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn create_api_key(
+        &self,
+        request: Request<admin::CreateApiKeyRequest>,
+    ) -> Result<Response<admin::CreateApiKeyResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/CreateApiKey", &request)?;
+        self.0.create_api_key(&principal, request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn list_api_keys(
+        &self,
+        request: Request<admin::ListApiKeysRequest>,
+    ) -> Result<Response<admin::ListApiKeysResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/ListApiKeys", &request)?;
+        self.0.list_api_keys(&principal, request.get_ref()).map(Response::new).map_err(status)
+    }
+
+    async fn revoke_api_key(
+        &self,
+        request: Request<admin::RevokeApiKeyRequest>,
+    ) -> Result<Response<admin::RevokeApiKeyResponse>, Status> {
+        let principal = self.0.admit_operator("/strata.admin.v1.AdminService/RevokeApiKey", &request)?;
+        self.0.revoke_api_key(&principal, request.into_inner()).await.map(Response::new).map_err(status)
+    }
 }
 
 impl Core {
+    /// Decisions of a user as they are kept, then as they come (acceptance A202). The stores are asked again and again: the
+    /// stream sees what every router decides.
+    async fn watch_decisions(
+        self: &Arc<Self>,
+        call: Call,
+        body: admin::WatchDecisionsRequest,
+    ) -> Result<BoxStream<'static, Result<admin::WatchDecisionsResponse, Status>>, Fault> {
+        let name = if body.trace_id.is_empty() { String::new() } else { convert::trace_id(&body.trace_id)? };
+        if body.only_new && !body.after.is_empty() {
+            return Err(Fault::field("only_new", "is not possible together with after"));
+        }
+        let from = if body.only_new { None } else { Some(body.after) };
+        // A foreign cursor or a store that is down is said at once.
+        let first = self.decided_after(&call.owner, from, WATCHED).await?;
+        let core = Arc::clone(self);
+        let batches = stream::unfold((Some(first), String::new()), move |(ready, mut cursor)| {
+            let (core, owner, name) = (Arc::clone(&core), call.owner.clone(), name.clone());
+            async move {
+                let token = core.tasks.token().clone();
+                let (found, next) = match ready {
+                    Some(first) => first,
+                    None => loop {
+                        if tokio::time::timeout(WATCH_PAUSE, token.cancelled()).await.is_ok() {
+                            return None;
+                        }
+                        match core.decided_after(&owner, Some(cursor.clone()), WATCHED).await {
+                            Ok((found, _)) if found.is_empty() => {}
+                            Ok(more) => break more,
+                            Err(down) => return Some((vec![Err(status(down))], (None, cursor))),
+                        }
+                    },
+                };
+                cursor = next;
+                let shown = found.iter().filter(|decision| name.is_empty() || decision.is_named(&name)).map(|decision| {
+                    Ok(admin::WatchDecisionsResponse { decision: Some(convert::wire_decision(decision)), cursor: cursor.clone() })
+                });
+                let shown: Vec<_> = shown.collect();
+                Some((shown, (None, cursor)))
+            }
+        });
+        // A failure ends the stream: the watcher goes on from its last cursor.
+        let mut failed = false;
+        let messages = batches.flat_map(stream::iter).take_while(move |message: &Result<_, Status>| {
+            let over = std::mem::replace(&mut failed, message.is_err());
+            std::future::ready(!over)
+        });
+        Ok(messages.boxed())
+    }
+
     /// An operator's call for long-term memory, which is about no user.
     fn operate<R>(&self, path: &str, request: Request<R>) -> Result<Request<R>, Status> {
         let principal = self.admit_operator(path, &request)?;

@@ -14,16 +14,19 @@
 
 use crate::server::{self, ServeConfig};
 use crate::task::TaskGroup;
+use crate::tls::{ClientTls, TlsFiles};
 use http::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use strata_core::{Fault, Reason};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
@@ -108,8 +111,8 @@ pub struct EndpointConfig {
     pub keepalive_interval: Duration,
     /// The connection is closed, and made anew by the next call, when a ping is not answered for this long.
     pub keepalive_timeout: Duration,
-    /// PEM of the authority that signed the server's certificate, for `https`; `None` trusts the host's roots.
-    pub tls_ca_pem: Option<String>,
+    /// Trust and own certificate, for `https`; `None` trusts the host's roots and shows none.
+    pub tls: Option<Arc<ClientTls>>,
 }
 
 impl Default for EndpointConfig {
@@ -119,7 +122,7 @@ impl Default for EndpointConfig {
             connect_timeout: Duration::from_secs(2),
             keepalive_interval: Duration::from_secs(10),
             keepalive_timeout: Duration::from_secs(5),
-            tls_ca_pem: None,
+            tls: None,
         }
     }
 }
@@ -160,15 +163,34 @@ pub fn connect(config: &EndpointConfig) -> Result<RpcChannel, Fault> {
     if !(config.url.starts_with("http://") || config.url.starts_with("https://")) {
         return Err(Fault::field("url", "must be http://host:port, https://host:port or unix:/path"));
     }
-    let mut endpoint = Endpoint::from_shared(config.url.clone()).map_err(wrong)?;
-    if config.url.starts_with("https://") {
-        let mut tls = ClientTlsConfig::new();
-        if let Some(pem) = &config.tls_ca_pem {
-            tls = tls.ca_certificate(Certificate::from_pem(pem));
-        }
-        endpoint = endpoint.tls_config(tls).map_err(|_| Fault::field("tls_ca_pem", "is not a PEM certificate"))?;
+    let endpoint = Endpoint::from_shared(config.url.clone()).map_err(wrong)?;
+    if !config.url.starts_with("https://") {
+        return Ok(over(keepalive(endpoint, config).connect_lazy()));
     }
-    Ok(over(keepalive(endpoint, config).connect_lazy()))
+    let tls = match &config.tls {
+        Some(tls) => Arc::clone(tls),
+        None => ClientTls::from_files(TlsFiles::default(), "tls")?,
+    };
+    let origin = endpoint.uri().clone();
+    let host = origin.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let port = origin.port_u16().unwrap_or(443);
+    let limit = config.connect_timeout;
+    // The handshake is ours, so that each connection sees the certificates of its time; what tonic dials is then clear text,
+    // and the scheme that the server is told is the origin's.
+    let connector = tower::service_fn(move |_: Uri| {
+        let (tls, host) = (Arc::clone(&tls), host.clone());
+        async move {
+            let dial = async {
+                let stream = TcpStream::connect((host.as_str(), port)).await?;
+                stream.set_nodelay(true)?;
+                tls.connect(&host, stream).await
+            };
+            let stream = tokio::time::timeout(limit, dial).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    let plain = Endpoint::from_static("http://tls.local").origin(origin);
+    Ok(over(keepalive(plain, config).connect_with_connector_lazy(connector)))
 }
 
 fn over(channel: Channel) -> RpcChannel {

@@ -14,7 +14,10 @@ use std::time::Duration;
 /// Prefix of the environment variables that are configuration: `STRATA_LONGTERM__READERS` is `longterm.readers`.
 pub const ENV_PREFIX: &str = "STRATA_";
 /// Variables with the prefix that are not configuration: the name of the file itself, and what the client commands read.
-const ENV_IGNORED: [&str; 3] = ["CONFIG", "SERVER", "API_KEY"];
+const ENV_IGNORED: [&str; 7] = ["CONFIG", "SERVER", "API_KEY", "API_KEY_FILE", "CA_FILE", "CERTIFICATE_FILE", "PRIVATE_KEY_FILE"];
+/// Ending of a variable that names a file which holds the value: `STRATA_REDIS__URL__FILE` for `redis.url`. For secrets that
+/// are mounted; a line end at the end of the file is not part of the value.
+const ENV_FILE: &str = "__FILE";
 
 /// What is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,14 +62,36 @@ pub fn load<T: DeserializeOwned>(
         // Parsed here and not by path, so that a watched file cannot change between two reads.
         figment = figment.merge(Named { inner: Toml::string(&text), name: path.display().to_string() });
     }
-    let env = Env::prefixed(env_prefix)
-        .filter(|key| !ENV_IGNORED.iter().any(|ignored| key == *ignored) && !is_service_link(key.as_str()));
+    let env = Env::prefixed(env_prefix).filter(|key| {
+        let key = key.as_str();
+        !ENV_IGNORED.iter().any(|ignored| key.eq_ignore_ascii_case(ignored))
+            && !is_service_link(key)
+            && setting_in_file(key).is_none()
+    });
     figment = figment.merge(env.split("__"));
+    for (name, path) in std::env::vars_os() {
+        let Some(setting) = name.to_str().and_then(|name| setting_in_file(name.strip_prefix(env_prefix)?)) else { continue };
+        let source = format!("{}, named by the environment", Path::new(&path).display());
+        let text = std::fs::read_to_string(&path).map_err(|error| ConfigProblem {
+            field: setting.clone(),
+            source: source.clone(),
+            message: format!("the file cannot be read: {}", error.kind()),
+        })?;
+        let value = text.trim_end_matches(['\r', '\n']).to_owned();
+        figment = figment.merge(Named { inner: Serialized::default(&setting, value), name: source });
+    }
     for (key, value) in overrides {
         let value: figment::value::Value = value.parse().unwrap_or_else(|never| match never {});
         figment = figment.merge(Named { inner: Serialized::default(key, value), name: "command line".into() });
     }
     figment.extract().map_err(problem)
+}
+
+/// The setting whose value stands in the file that a variable names.
+fn setting_in_file(key: &str) -> Option<String> {
+    let key = key.to_ascii_uppercase();
+    let setting = key.strip_suffix(ENV_FILE).filter(|setting| !setting.is_empty())?;
+    Some(setting.to_ascii_lowercase().replace("__", "."))
 }
 
 /// Kubernetes gives every pod variables such as `STRATA_ROUTER_PORT_50051_TCP` for each service of its namespace; a
@@ -274,6 +299,22 @@ mod tests {
             let config: Config = load(Some(Path::new("strata.toml")), ENV_PREFIX, &overrides).expect("loads");
             assert_eq!(config.longterm, Longterm { readers: 3, path: Some("/data".into()) });
             assert_eq!(config.listen, "2.2.2.2:2");
+            Ok(())
+        });
+    }
+
+    #[test]
+    #[expect(clippy::result_large_err, reason = "figment's jail asks for its error type")]
+    fn a_variable_may_name_the_file_that_holds_the_value() {
+        figment::Jail::expect_with(|jail| {
+            jail.create_file("secret", "s3cret:with=signs\n")?;
+            jail.set_env("STRATA_LONGTERM__PATH__FILE", "secret");
+            let config: Config = load(None, ENV_PREFIX, &[]).expect("loads");
+            assert_eq!(config.longterm.path.as_deref(), Some("s3cret:with=signs"));
+            jail.set_env("STRATA_LONGTERM__PATH__FILE", "absent");
+            let problem = load::<Config>(None, ENV_PREFIX, &[]).expect_err("absent");
+            assert_eq!(problem.field, "longterm.path");
+            assert!(problem.source.starts_with("absent"), "{problem}");
             Ok(())
         });
     }

@@ -10,6 +10,10 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
 use tonic_health::server::{HealthReporter, HealthService};
 
+/// The service name that always serves while the process answers at all, for probes that decide about a restart: a store
+/// that is down must not restart a healthy process.
+pub const LIVENESS: &str = "liveness";
+
 /// Health of a process. Cheap to clone.
 #[derive(Clone)]
 pub struct Health {
@@ -62,7 +66,12 @@ impl Health {
         let statuses: Vec<_> = {
             let state = self.state.lock();
             let all = state.held.keys().all(|service| state.serving(service));
-            state.held.keys().map(|service| (*service, state.serving(service))).chain([("", all && !state.stopping)]).collect()
+            state
+                .held
+                .keys()
+                .map(|service| (*service, state.serving(service)))
+                .chain([("", all && !state.stopping), (LIVENESS, true)])
+                .collect()
         };
         for (service, serving) in statuses {
             let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };

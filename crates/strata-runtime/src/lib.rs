@@ -14,9 +14,13 @@
 pub mod channel;
 pub mod config;
 pub mod context;
+pub mod control;
+pub mod exposition;
 pub mod health;
+pub mod jwt;
 pub mod layer;
 pub mod lifecycle;
+pub mod metrics;
 pub mod ports;
 pub mod redis_files;
 pub mod redis_store;
@@ -25,8 +29,10 @@ pub mod server;
 pub mod signing;
 pub mod sqlite;
 pub mod stack;
+pub mod store_op;
 pub mod task;
 pub mod telemetry;
+pub mod tls;
 
 pub use channel::RpcChannel;
 pub use ports::Ports;

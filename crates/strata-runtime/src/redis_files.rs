@@ -102,31 +102,32 @@ const fn medium(state: Physical) -> Medium {
 }
 
 impl RedisPool {
-    /// Sees to the files after a deletion. `known` is what an earlier call left to be kept; answers what is to be kept now, if
+    /// Sees to the files of the server that holds `key`, after a deletion there. `known` is what an earlier call left to be kept; answers what is to be kept now, if
     /// anything, and the state.
     ///
     /// # Errors
     /// [`RedisError`] of an outage.
     pub async fn purge_files(
         &self,
+        key: &str,
         known: Option<&str>,
         purge: Purge,
         patience: Duration,
     ) -> Result<(Option<String>, Medium), RedisError> {
         let needed = match (purge, known.and_then(Rewrite::decode)) {
             (Purge::Look, None) => return Ok((None, medium(Physical::Pending))),
-            (Purge::Look, Some(needed)) => return Ok((None, medium(self.rewritten(&needed).await?))),
+            (Purge::Look, Some(needed)) => return Ok((None, medium(self.rewritten(key, &needed).await?))),
             (Purge::Again, Some(needed)) => Some(needed),
-            (Purge::Again, None) | (Purge::Anew, _) => self.rewrite_needed().await?,
+            (Purge::Again, None) | (Purge::Anew, _) => self.rewrite_needed(key).await?,
         };
         let Some(needed) = needed else { return Ok((None, medium(Physical::NotPermitted))) };
-        let (needed, state) = self.rewrite(needed, patience).await?;
+        let (needed, state) = self.rewrite(key, needed, patience).await?;
         Ok((Some(needed.encode()), medium(state)))
     }
 
-    async fn files(&self) -> Result<Files, RedisError> {
-        let server: String = self.command(redis::cmd("INFO").arg("server")).await?;
-        let persistence: String = self.command(redis::cmd("INFO").arg("persistence")).await?;
+    async fn files(&self, key: &str) -> Result<Files, RedisError> {
+        let server: String = self.command_at(key, redis::cmd("INFO").arg("server")).await?;
+        let persistence: String = self.command_at(key, redis::cmd("INFO").arg("persistence")).await?;
         Ok(Files::parse(&format!("{server}\n{persistence}")))
     }
 
@@ -134,8 +135,8 @@ impl RedisPool {
     ///
     /// # Errors
     /// [`RedisError`] of an outage.
-    async fn rewrite_needed(&self) -> Result<Option<Rewrite>, RedisError> {
-        let files = match self.files().await {
+    async fn rewrite_needed(&self, key: &str) -> Result<Option<Rewrite>, RedisError> {
+        let files = match self.files(key).await {
             Ok(files) => files,
             Err(RedisError::Refused | RedisError::Other) => return Ok(None),
             Err(error @ (RedisError::Full | RedisError::NotWritable | RedisError::Unavailable | RedisError::Paused)) => {
@@ -143,7 +144,7 @@ impl RedisPool {
             }
         };
         // Where the configuration may not be read, snapshots are taken for granted.
-        let saves = self.command::<Vec<String>>(redis::cmd("CONFIG").arg("GET").arg("save")).await;
+        let saves = self.command_at::<Vec<String>>(key, redis::cmd("CONFIG").arg("GET").arg("save")).await;
         let snapshots = files.rdb_saves > 0 || saves.map_or(true, |pair| pair.get(1).is_some_and(|s| !s.is_empty()));
         // One that runs already began before this moment.
         Ok(Some(Rewrite {
@@ -158,8 +159,8 @@ impl RedisPool {
     ///
     /// # Errors
     /// [`RedisError`] of an outage.
-    async fn rewritten(&self, needed: &Rewrite) -> Result<Physical, RedisError> {
-        match self.files().await {
+    async fn rewritten(&self, key: &str, needed: &Rewrite) -> Result<Physical, RedisError> {
+        match self.files(key).await {
             Ok(files) if files.run_id == needed.run_id && needed.met(&files) == (true, true) => Ok(Physical::Gone),
             Ok(_) => Ok(Physical::Pending),
             Err(RedisError::Refused | RedisError::Other) => Ok(Physical::NotPermitted),
@@ -174,11 +175,11 @@ impl RedisPool {
     ///
     /// # Errors
     /// [`RedisError`] of an outage.
-    async fn rewrite(&self, needed: Rewrite, patience: Duration) -> Result<(Rewrite, Physical), RedisError> {
+    async fn rewrite(&self, key: &str, needed: Rewrite, patience: Duration) -> Result<(Rewrite, Physical), RedisError> {
         let watch = Stopwatch::start();
         let mut needed = needed;
         loop {
-            let files = match self.files().await {
+            let files = match self.files(key).await {
                 Ok(files) => files,
                 Err(RedisError::Refused | RedisError::Other) => return Ok((needed, Physical::NotPermitted)),
                 Err(error @ (RedisError::Full | RedisError::NotWritable | RedisError::Unavailable | RedisError::Paused)) => {
@@ -186,7 +187,7 @@ impl RedisPool {
                 }
             };
             if files.run_id != needed.run_id {
-                match self.rewrite_needed().await? {
+                match self.rewrite_needed(key).await? {
                     Some(again) => needed = again,
                     None => return Ok((needed, Physical::NotPermitted)),
                 }
@@ -202,11 +203,11 @@ impl RedisPool {
                 if aof {
                     command.arg("SCHEDULE");
                 }
-                match self.command::<String>(&command).await {
+                match self.command_at::<String>(key, &command).await {
                     Ok(_) => {}
                     // Another caller was faster, or the server has no such command.
                     Err(RedisError::Refused | RedisError::Other) => {
-                        let again = self.files().await?;
+                        let again = self.files(key).await?;
                         if !again.aof_runs && !again.aof_waits && !again.rdb_runs && needed.met(&again) == (aof, rdb) {
                             return Ok((needed, Physical::NotPermitted));
                         }

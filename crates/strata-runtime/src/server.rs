@@ -7,6 +7,7 @@
 
 use crate::channel::GrpcService;
 use crate::ports::pause;
+use crate::tls::ServerTls;
 use futures::{Stream, StreamExt};
 use std::io;
 use std::net::SocketAddr;
@@ -19,8 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::Server;
 use tonic::transport::server::Connected;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 /// Bounds of a listener.
 #[derive(Clone, Debug)]
@@ -39,22 +40,10 @@ pub struct ServeConfig {
     pub grace: Duration,
     /// Bytes of all headers of one call.
     pub max_header_bytes: u32,
-    /// Certificate and key in PEM; `None` serves clear text.
-    pub tls: Option<Arc<TlsIdentity>>,
-}
-
-/// A server certificate with its key.
-pub struct TlsIdentity {
-    /// Certificate chain, PEM.
-    pub certificate_pem: String,
-    /// Private key, PEM.
-    pub key_pem: secrecy::SecretString,
-}
-
-impl std::fmt::Debug for TlsIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TlsIdentity(..)")
-    }
+    /// Streams that a client opened and reset before they were looked at; more end the connection (a reset flood).
+    pub max_pending_resets: usize,
+    /// Certificates; `None` serves clear text.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Default for ServeConfig {
@@ -67,6 +56,7 @@ impl Default for ServeConfig {
             first_byte_timeout: Duration::from_secs(10),
             grace: Duration::from_secs(20),
             max_header_bytes: 64 * 1024,
+            max_pending_resets: 20,
             tls: None,
         }
     }
@@ -114,7 +104,7 @@ pub async fn serve<S: GrpcService>(
         // The slot is taken before the accept: a connection over the bound waits in the kernel, not in this process.
         let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
         let accepted = match listener.accept().await {
-            Ok((stream, _)) => stream.set_nodelay(true).map(|()| Slotted { stream, _slot: slot }),
+            Ok((stream, _)) => stream.set_nodelay(true).map(|()| Slotted { stream, slot }),
             Err(error) => {
                 // Out of file descriptors: accepting again at once would spin.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -123,6 +113,23 @@ pub async fn serve<S: GrpcService>(
             }
         };
         Some((accepted, (listener, slots)))
+    });
+    let Some(tls) = &config.tls else {
+        return serve_connections(incoming, service, config, shutdown).await;
+    };
+    // Side by side: whoever is slow in the handshake holds a place of its own and nobody else up.
+    let incoming = incoming.map(|accepted| {
+        let tls = Arc::clone(tls);
+        async move {
+            let Slotted { stream, slot } = accepted?;
+            tls.accept(stream).await.map(|stream| Secured { stream, _slot: slot })
+        }
+    });
+    let incoming = incoming.buffer_unordered(config.max_connections).filter_map(|accepted| {
+        if let Err(error) = &accepted {
+            tracing::debug!(kind = ?error.kind(), "a handshake failed");
+        }
+        std::future::ready(accepted.ok().map(Ok))
     });
     serve_connections(incoming, service, config, shutdown).await
 }
@@ -154,12 +161,10 @@ where
         .max_concurrent_streams(config.max_concurrent_streams)
         .http2_keepalive_interval(Some(config.keepalive_interval))
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
+        .http2_max_pending_accept_reset_streams(Some(config.max_pending_resets))
         .http2_max_header_list_size(config.max_header_bytes);
-    if let Some(tls) = &config.tls {
-        let identity = Identity::from_pem(&tls.certificate_pem, secrecy::ExposeSecret::expose_secret(&tls.key_pem));
-        server = server
-            .tls_config(ServerTlsConfig::new().identity(identity))
-            .map_err(|_| Fault::field("tls", "the certificate or its key is not usable PEM"))?;
+    if config.tls.is_some() {
+        server = server.max_connection_age(crate::tls::CONNECTION_AGE);
     }
     let serving = server.serve_with_incoming_shutdown(service, incoming, shutdown.clone().cancelled_owned());
     let grace = async {
@@ -193,6 +198,12 @@ macro_rules! limited {
 /// A TCP connection that holds its place among [`ServeConfig::max_connections`].
 struct Slotted {
     stream: tokio::net::TcpStream,
+    slot: OwnedSemaphorePermit,
+}
+
+/// The same, behind a handshake.
+struct Secured {
+    stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -274,30 +285,50 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Breakable<C> {
     }
 }
 
-impl AsyncRead for Slotted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+impl Connected for Secured {
+    // The peer's address, as without TLS: who it is says its credential, not its certificate.
+    type ConnectInfo = tonic::transport::server::TcpConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.stream.get_ref().0.connect_info()
     }
 }
 
-impl AsyncWrite for Slotted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
+/// Reads and writes go to the stream inside.
+macro_rules! stream_of {
+    ($($outer:ident),*) => { $(
+        impl AsyncRead for $outer {
+            fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.stream).poll_read(cx, buf)
+            }
+        }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
+        impl AsyncWrite for $outer {
+            fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.stream).poll_write(cx, buf)
+            }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.stream).poll_flush(cx)
+            }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
+            fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.stream).poll_shutdown(cx)
+            }
 
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                self.stream.is_write_vectored()
+            }
+        }
+    )* };
 }
+
+stream_of!(Slotted, Secured);

@@ -22,6 +22,7 @@
 
 pub mod backup;
 
+use crate::store_op;
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -435,10 +436,13 @@ impl Database {
         T: Send + 'static,
         E: From<SqliteError> + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
-        let job = Closure { closure, tell, span: tracing::Span::current() };
-        self.enqueue(Job::Write(Box::new(job))).await?;
-        told.await.map_err(|_| SqliteError::Closed)?
+        let work = async {
+            let (tell, told) = oneshot::channel();
+            let job = Closure { closure, tell, span: tracing::Span::current() };
+            self.enqueue(Job::Write(Box::new(job))).await?;
+            told.await.map_err(|_| SqliteError::Closed)?
+        };
+        store_op::operation("sqlite", self.name(), "write", work).await
     }
 
     /// Runs `closure` on a read-only connection, inside one snapshot of all that is committed.
@@ -446,6 +450,15 @@ impl Database {
     /// # Errors
     /// The closure's error, or a [`SqliteError`] of the queue.
     pub async fn read<T, E, F>(&self, closure: F) -> Result<T, E>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<SqliteError> + Send + 'static,
+    {
+        store_op::operation("sqlite", self.name(), "read", self.read_alone(closure)).await
+    }
+
+    async fn read_alone<T, E, F>(&self, closure: F) -> Result<T, E>
     where
         F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
@@ -468,6 +481,25 @@ impl Database {
             push(door, job, self.busy_timeout).await?;
         }
         told.await.map_err(|_| SqliteError::Closed)?
+    }
+
+    /// The database's own name: that of its file, without folder and ending.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.location {
+            Location::Memory => "memory",
+            Location::File(path) => path.file_stem().and_then(std::ffi::OsStr::to_str).unwrap_or_default(),
+        }
+    }
+
+    /// Bytes of file and log on the disk; 0 in memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let Location::File(path) = &self.location else { return 0 };
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+        let mut log = path.clone().into_os_string();
+        log.push("-wal");
+        size(path) + size(Path::new(&log))
     }
 
     async fn enqueue(&self, job: Job) -> Result<(), SqliteError> {

@@ -3,11 +3,13 @@
 //! A stack is served by [`crate::server::serve`], called by [`crate::channel::local`], or both: it is cheap to clone.
 
 use crate::channel::RpcChannel;
+use crate::control::{ModeBoard, ModeGate};
 use crate::layer::admission::{Admission, AdmissionSettings};
 use crate::layer::auth::Authenticator;
 use crate::layer::deadline::Deadline;
 use crate::layer::metrics::Metrics;
 use crate::layer::panic::CatchPanic;
+use crate::layer::quota::{QuotaSettings, Quotas};
 use crate::layer::request_id::RequestIds;
 use crate::layer::trace::Trace;
 use crate::layer::undecodable::Undecodable;
@@ -29,13 +31,24 @@ pub struct StackDeps {
     pub admission: AdmissionSettings,
     /// Instruments.
     pub metrics: Metrics,
+    /// What each tenant may ask for.
+    pub quotas: QuotaSettings,
+    /// Modes that a layer keeps by itself.
+    pub modes: Arc<ModeBoard>,
 }
 
 impl StackDeps {
     /// Default bounds.
     #[must_use]
     pub fn new(ports: Ports) -> Self {
-        Self { ports, deadline: Deadline::default(), admission: AdmissionSettings::default(), metrics: Metrics::global() }
+        Self {
+            ports,
+            deadline: Deadline::default(),
+            admission: AdmissionSettings::default(),
+            metrics: Metrics::global(),
+            quotas: QuotaSettings::default(),
+            modes: Arc::default(),
+        }
     }
 }
 
@@ -47,11 +60,13 @@ pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &Stac
             .layer(Use::new(RequestIds { ports: deps.ports.clone() }))
             // Around everything that may refuse: a refusal is a traced and counted call too.
             .layer(Use::new(Trace))
-            .layer(Use::new(deps.metrics.clone()))
+            .layer(Use::new(deps.metrics.of_listener("public")))
             // Before any work: what we cannot hold we refuse while it is cheap.
             .layer(Use::new(Admission::public(deps.admission)))
             // Who, then whether: nothing below runs for a stranger.
             .layer(Use::from(authenticator))
+            // Needs to know whose call it is.
+            .layer(Use::new(Quotas::new(deps.quotas.clone())))
             // The handler's time, not the time spent refusing.
             .layer(Use::new(deps.deadline))
             // Innermost, so that a defect of a handler is an answer for all layers above.
@@ -68,12 +83,14 @@ pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -
             // As above: the router sends its own id along, so both logs show the same one.
             .layer(Use::new(RequestIds { ports: deps.ports.clone() }))
             .layer(Use::new(Trace))
-            .layer(Use::new(deps.metrics.clone()))
+            .layer(Use::new(deps.metrics.of_listener("internal")))
             .layer(Use::new(Admission::internal(deps.admission)))
             // The deadline stands outside: verifying waits for the first message, and that wait must end too.
             .layer(Use::new(deps.deadline))
             // The only authorisation of a layer: the router's signature over who asks, for whom, and for what.
             .layer(Use::from(verifier))
+            // Needs to know whose call it is.
+            .layer(Use::new(ModeGate { board: Arc::clone(&deps.modes) }))
             .layer(Use::new(CatchPanic))
             .layer(Use::new(Undecodable))
             .service(service),

@@ -8,6 +8,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use serde::Deserialize;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 use strata_core::{Fault, Reason};
 use tracing_subscriber::EnvFilter;
@@ -37,8 +38,10 @@ pub struct TelemetryConfig {
     pub filter: String,
     /// Form of the log lines.
     pub format: LogFormat,
-    /// OTLP gRPC endpoint, such as `http://collector:4317`; none = traces and metrics stay off.
+    /// OTLP gRPC endpoint, such as `http://collector:4317`; none = nothing is sent.
     pub otlp_endpoint: Option<String>,
+    /// Whether metrics are kept for [`crate::exposition`] to show.
+    pub prometheus: bool,
     /// Share of traces that begin here and are recorded, 0 to 1. A caller's own decision is followed.
     pub sample_ratio: f64,
     /// Seconds between exports of metrics.
@@ -53,6 +56,7 @@ impl Default for TelemetryConfig {
             filter: "info".into(),
             format: LogFormat::default(),
             otlp_endpoint: None,
+            prometheus: false,
             sample_ratio: 1.0,
             metrics_interval_seconds: 30,
         }
@@ -67,6 +71,15 @@ impl Default for TelemetryConfig {
 pub struct Guard {
     traces: Option<SdkTracerProvider>,
     metrics: Option<SdkMeterProvider>,
+    registry: Option<prometheus::Registry>,
+}
+
+impl Guard {
+    /// What [`crate::exposition::spawn`] shows; none unless asked for.
+    #[must_use]
+    pub fn registry(&self) -> Option<prometheus::Registry> {
+        self.registry.clone()
+    }
 }
 
 /// Longest wait for a collector at the end of a process.
@@ -103,7 +116,9 @@ pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     let guard = export(config)?;
     let spans = guard.traces.as_ref().map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("strata")));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Colours are for a terminal: in a file or a pipe they are noise.
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter).with(spans);
     let done = match config.format {
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
@@ -115,37 +130,56 @@ pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
 }
 
 fn export(config: &TelemetryConfig) -> Result<Guard, Fault> {
-    let Some(endpoint) = &config.otlp_endpoint else { return Ok(Guard::default()) };
-    let wrong = |_| Fault::field("telemetry.otlp_endpoint", "must be http://host:port of an OTLP gRPC collector");
+    if config.otlp_endpoint.is_none() && !config.prometheus {
+        return Ok(Guard::default());
+    }
+    let wrong = || Fault::field("telemetry.otlp_endpoint", "must be http://host:port of an OTLP gRPC collector");
     let mut resource = Resource::builder().with_service_name(format!("strata-{}", config.role));
     if let Some(instance) = &config.instance {
         resource = resource.with_attribute(opentelemetry::KeyValue::new("service.instance.id", instance.clone()));
     }
     let resource = resource.build();
-    let spans = opentelemetry_otlp::SpanExporter::builder()
-        .with_tonic()
-        .with_endpoint(endpoint)
-        .with_timeout(FLUSH)
-        .build()
-        .map_err(wrong)?;
-    let traces = SdkTracerProvider::builder()
-        .with_batch_exporter(spans)
-        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sample_ratio))))
-        .with_resource(resource.clone())
-        .build();
-    let exporter = opentelemetry_otlp::MetricExporter::builder()
-        .with_tonic()
-        .with_endpoint(endpoint)
-        .with_timeout(FLUSH)
-        .build()
-        .map_err(wrong)?;
-    let reader = opentelemetry_sdk::metrics::PeriodicReader::builder(exporter)
-        .with_interval(Duration::from_secs(config.metrics_interval_seconds.max(1)))
-        .build();
-    let metrics = SdkMeterProvider::builder().with_reader(reader).with_resource(resource).build();
-    opentelemetry::global::set_tracer_provider(traces.clone());
+    let mut guard = Guard::default();
+    let mut metrics = SdkMeterProvider::builder().with_resource(resource.clone());
+    if let Some(endpoint) = &config.otlp_endpoint {
+        let spans = opentelemetry_otlp::SpanExporter::builder()
+            .with_tonic()
+            .with_endpoint(endpoint)
+            .with_timeout(FLUSH)
+            .build()
+            .map_err(|_| wrong())?;
+        let traces = SdkTracerProvider::builder()
+            .with_batch_exporter(spans)
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sample_ratio))))
+            .with_resource(resource)
+            .build();
+        let exporter = opentelemetry_otlp::MetricExporter::builder()
+            .with_tonic()
+            .with_endpoint(endpoint)
+            .with_timeout(FLUSH)
+            .build()
+            .map_err(|_| wrong())?;
+        let reader = opentelemetry_sdk::metrics::PeriodicReader::builder(exporter)
+            .with_interval(Duration::from_secs(config.metrics_interval_seconds.max(1)))
+            .build();
+        metrics = metrics.with_reader(reader);
+        opentelemetry::global::set_tracer_provider(traces.clone());
+        guard.traces = Some(traces);
+    }
+    if config.prometheus {
+        let registry = prometheus::Registry::new();
+        let reader = opentelemetry_prometheus::exporter()
+            .with_registry(registry.clone())
+            .scope_info_enabled(false)
+            .build()
+            .map_err(|_| Fault::new(Reason::Internal, "the metrics cannot be registered"))?;
+        metrics = metrics.with_reader(reader);
+        guard.registry = Some(registry);
+    }
+    let metrics = metrics.build();
     opentelemetry::global::set_meter_provider(metrics.clone());
-    Ok(Guard { traces: Some(traces), metrics: Some(metrics) })
+    guard.metrics = Some(metrics);
+    Ok(guard)
 }
 
 /// The default hook prints the message of a panic, which may quote content. Ours prints where it happened.

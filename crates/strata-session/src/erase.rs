@@ -612,7 +612,7 @@ fn redacted(turn: Turn, named: bool, verdict: Option<&Verdict>, scope: &Scope, n
         speaker: if speaker { String::new() } else { turn.speaker.clone() },
         external_id: if external { String::new() } else { turn.external_id.clone() },
         redacted: scope.epoch.max(turn.redacted),
-        ..turn.clone()
+        ..turn
     };
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     Some(Redacted {

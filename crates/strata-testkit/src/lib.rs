@@ -7,11 +7,15 @@
 //! | [`clock`] | [`ManualClock`]: time as the test says |
 //! | [`ids`] | [`SeqIds`]: the same ids in every run |
 //! | [`fixtures`] | owners, sessions, tasks, keys, and names no other test uses |
+//! | [`otlp`] | [`otlp::OtlpReceiver`]: a collector of traces and metrics |
+//! | [`codec`] | [`codec::Raw`]: calls of any method with encoded messages |
+//! | [`fuzz`] | mutations of inputs, and a corpus that is replayed |
 //! | [`poll`] | [`eventually`]: waiting for a condition instead of sleeping |
 //! | [`redis`] | [`RedisServer`]: a real server that can be killed, stopped, filled and searched |
 //! | [`qdrant`] | [`qdrant::WireDouble`]: an in-memory Qdrant on the wire, with faults |
 //! | [`process`] | [`Child9`]: a binary with its output at hand, to be terminated or killed |
 //! | [`model`] | [`ReferenceStore`]: what the conflict rules say, in a page of code |
+//! | [`tls`] | [`tls::Authority`]: certificates for a test |
 //! | [`proxy`] | [`FaultProxy`]: a TCP proxy that refuses, swallows, resets, delays or cuts |
 //!
 //! Servers run on threads of their own, so blocking and asynchronous tests use them alike. Nothing here listens on a fixed
@@ -19,14 +23,18 @@
 #![allow(clippy::disallowed_methods, reason = "the kit waits for real processes in real time")]
 
 pub mod clock;
+pub mod codec;
 pub mod fixtures;
+pub mod fuzz;
 pub mod ids;
 pub mod model;
+pub mod otlp;
 pub mod poll;
 pub mod process;
 pub mod proxy;
 pub mod qdrant;
 pub mod redis;
+pub mod tls;
 
 mod port;
 mod reaper;

@@ -1112,6 +1112,7 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             "it says",
             "(?:said|says|say) (?:so|hello|hi|goodbye|bye|thanks|grace|no|yes|nothing)",
             "(?:said|says|say) it (?:daily|again|often|twice|aloud|all the time|a lot|every \\w+)",
+            "(?:reads|writes|reports|claims|states|requests) (?:of|to|per|from|are|were|time|fail|take|need)",
             "(?:writes?|wrote) (?:(?:a |an |the |her |his |their |my |our |for |in |on |code|books?|poems?|songs?|letters?|novels?|software|music)\\w*)",
         ],
         &[

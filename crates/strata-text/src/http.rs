@@ -29,6 +29,23 @@ pub(crate) fn client(timeout: Duration) -> Result<Client, &'static str> {
         .map_err(|_| "no HTTP client can be made")
 }
 
+/// Reads a text of at most `most` bytes from an address.
+///
+/// # Errors
+/// What went wrong, without the address: it may hold a secret.
+pub async fn fetch(url: &str, timeout: Duration, most: usize) -> Result<String, String> {
+    let url = Url::parse(url).map_err(|_| "the address is none".to_owned())?;
+    let answer = client(timeout)?.get(url).send().await.map_err(|_| "the server does not answer".to_owned())?;
+    if !answer.status().is_success() {
+        return Err(format!("the server answers {}", answer.status().as_u16()));
+    }
+    let content = content(answer, most).await.map_err(|unread| match unread {
+        Unread::BrokeOff => "the answer broke off",
+        Unread::TooLarge => "the answer is too large",
+    })?;
+    String::from_utf8(content).map_err(|_| "the answer is no text".to_owned())
+}
+
 /// Why an answer could not be read.
 pub(crate) enum Unread {
     /// It ended early.

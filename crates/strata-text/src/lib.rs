@@ -8,7 +8,8 @@
 //! * [`embed`]: from a text to a vector;
 //! * [`turn_rank`]: ranking of turns (rule R14);
 //! * [`needles`]: finding and cutting out what is to be erased (rule E2);
-//! * [`rerank`]: a second look at what was found (rule R9).
+//! * [`rerank`]: a second look at what was found (rule R9);
+//! * [`observe`], [`extract`]: what an agent's turns say for memory (rules O).
 //!
 //! Text is scanned on a cleaned copy ([`clean::Cleaned`]) so that invisible and look-alike characters hide nothing
 //! (case C081); every span that leaves the crate is a byte range of the original.
@@ -19,9 +20,11 @@ pub mod certainty;
 pub mod clean;
 pub mod cues;
 pub mod embed;
-mod http;
+pub mod extract;
+pub mod http;
 pub mod needles;
 pub mod numerals;
+pub mod observe;
 pub mod pii;
 pub mod rerank;
 pub mod script;
@@ -34,6 +37,7 @@ pub mod values;
 
 mod aspect;
 mod features;
+mod mentions;
 mod phrases;
 mod reality;
 mod relations;

@@ -167,14 +167,15 @@ struct Bare {
 
 impl Bare {
     fn new(text: &str) -> Self {
-        let seen = searchable(text);
+        // Most of what is long is plain: a log, a listing.
+        let seen = if text.is_ascii() { text.to_ascii_lowercase() } else { searchable(text) };
         let mut bare = Self { text: String::with_capacity(seen.len()), gaps: Vec::with_capacity(seen.len()) };
         let mut gap = true;
         let mut chars = seen.chars().peekable();
         while let Some(c) = chars.next() {
             let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
             let decimal = c == '.' && !gap && digit(bare.text.chars().next_back()) && digit(chars.peek().copied());
-            if is_combining_mark(c) {
+            if is_combining_mark(c) || (c.is_control() && !c.is_whitespace()) {
                 continue;
             }
             if is_separator(c) && !decimal {
@@ -237,7 +238,6 @@ fn same_word(a: char, b: char) -> bool {
 fn is_separator(c: char) -> bool {
     c.is_whitespace()
         || c.is_ascii_punctuation()
-        || c.is_control()
         || matches!(c,
             '\u{a1}' | '\u{a7}' | '\u{ab}' | '\u{b6}' | '\u{b7}' | '\u{bb}' | '\u{bf}'
             | '\u{5be}' | '\u{5c0}' | '\u{5c3}' | '\u{5f3}' | '\u{5f4}'

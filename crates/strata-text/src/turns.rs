@@ -10,11 +10,11 @@ use crate::clean::Cleaned;
 use crate::features::features;
 use crate::phrases::{compile, regex, without};
 use crate::sentence::sentence_spans;
-use crate::{tokens, values};
+use crate::{mentions, tokens, values};
 use regex::Regex;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
-use strata_core::policy::session::{CuedValue, Retraction, Role, SentenceCues, TurnCues};
+use strata_core::policy::session::{ClauseSpan, CuedValue, Retraction, Role, SentenceCues, TurnCues};
 use strata_core::policy::summary::Statement;
 
 macro_rules! cues {
@@ -439,13 +439,23 @@ fn sentence_cues(
         (matches(&OPERATION, &NO_OPERATION) || OPERATION_NAME.is_match(&cleaned)) && !(question && role == Role::Assistant);
     let answer = ANSWER.is_match(&folded);
     let courtesy = folded.is_empty() || COURTESY.is_match(&folded);
+    let mentioned: Vec<std::ops::Range<usize>> = mentions::mentions(original)
+        .into_iter()
+        .map(|m| span.start + m.start..span.start + m.end)
+        .filter(|m| !found.iter().any(|value| value.start <= m.start && m.end <= value.end))
+        .collect();
+    let hedges = courtesy || answer || HEDGE_ONLY.is_match(&folded);
+    let telling = if hedges { Vec::new() } else { telling(text, &span, found, &mentioned) };
     let terms: BTreeSet<u32> =
         analyze_query(original).iter().filter(|t| !GENERIC.contains(t.as_str())).map(|t| hash(t)).collect();
+    let question = question && !telling.last().is_some_and(|clause| states(text, &span, *clause));
     SentenceCues {
         start: span.start,
         end: span.end,
         tokens: tokens::count(original),
         values: found.iter().map(|v| CuedValue { kind: v.kind, text: v.text.clone() }).collect(),
+        mentions: if courtesy || answer { Vec::new() } else { mentioned.iter().map(|m| text[m.clone()].to_owned()).collect() },
+        telling,
         denied,
         terms: terms.into_iter().collect(),
         operation,
@@ -460,6 +470,77 @@ fn sentence_cues(
         request: REQUEST.is_match(&cleaned) || HEAD_REQUEST.is_match(&cleaned),
         hedge_only: HEDGE_ONLY.is_match(&folded),
     }
+}
+
+/// Marks that end a clause, apart from those within numbers and enumerations.
+const CLAUSE_MARKS: &str = ",，;；";
+/// A clause that others hang on: leaving it out would change what they say (rule S5).
+static BINDS: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &[
+            "if|unless|until|while|when|although|though|because|since|except|but|however|only|instead|rather|maybe|perhaps|probably|might|may|guess|said|says|told|suppose|assuming|provided",
+        ],
+        &[
+            "如果|要是|除非|除了|但|不过|只|虽|因为|所以|否则|可能|也许|大概|好像|似乎|或许|估计|听说|据说|他说|她说|假如|万一|的话",
+        ],
+    )
+});
+/// A denial of what stands beside it: "that one not", "这个不行", or too short to be of anything else.
+static DENIES: LazyLock<Regex> =
+    LazyLock::new(|| compile(&["not|no|never|none|neither|nor|\\w+n't|without"], &["不|没|别|无|未|勿|莫"]));
+static NO_DENIES: LazyLock<Regex> = LazyLock::new(|| {
+    compile(
+        &["no (?:problem|worries|doubt)", "not (?:bad|only)"],
+        &["不错|不少|不过|差不多|不客气|没关系|没问题|不好意思|不用担心|特别|别的|别忘了|没想到|不仅|不但|非常不错"],
+    )
+});
+static POINTS: LazyLock<Regex> = LazyLock::new(|| compile(&["it|that|this|those|these|they|one|there"], &["这|那|它|此|其"]));
+/// Letters up to which a denial is of its neighbour.
+const SHORT_DENIAL: usize = 8;
+
+/// The clauses of a sentence that tell something, when others tell nothing and nothing hangs on those: greetings, "is that
+/// okay for you", "你看可以吗". Empty when the sentence is told as a whole.
+fn telling(
+    text: &str,
+    span: &std::ops::Range<usize>,
+    found: &[strata_core::text::ProtectedValue],
+    mentioned: &[std::ops::Range<usize>],
+) -> Vec<ClauseSpan> {
+    let inside = |at: usize| {
+        found.iter().any(|value| value.start < at && at < value.end) || mentioned.iter().any(|m| m.start < at && at < m.end)
+    };
+    let mut clauses = Vec::new();
+    let mut from = span.start;
+    let marks = text[span.clone()].char_indices().map(|(at, c)| (span.start + at, c)).chain([(span.end, ',')]);
+    for (at, c) in marks {
+        if (CLAUSE_MARKS.contains(c) || at == span.end) && !inside(at) {
+            let raw = &text[from..at];
+            let start = from + raw.len() - raw.trim_start().len();
+            let body = raw.trim().trim_end_matches(|c: char| !c.is_alphanumeric() && !")）]】”\"'".contains(c));
+            if !body.is_empty() {
+                clauses.push(ClauseSpan { start, end: start + body.len() });
+            }
+            from = if at == span.end { at } else { at + c.len_utf8() };
+        }
+    }
+    let tells = |clause: &ClauseSpan| {
+        let overlaps = |start: usize, end: usize| start < clause.end && clause.start < end;
+        found.iter().any(|value| overlaps(value.start, value.end)) || mentioned.iter().any(|m| overlaps(m.start, m.end))
+    };
+    let binds = |clause: &ClauseSpan| {
+        let cleaned = Cleaned::new(&text[clause.start..clause.end]).text;
+        let short = || cleaned.chars().filter(|c| c.is_alphanumeric()).count() <= SHORT_DENIAL;
+        let denies_neighbour = || DENIES.is_match(&without(&cleaned, &NO_DENIES)) && (POINTS.is_match(&cleaned) || short());
+        (BINDS.is_match(&cleaned) || denies_neighbour()) && !is_question(&cleaned) && !COURTESY.is_match(&folded(&cleaned))
+    };
+    let kept: Vec<ClauseSpan> = clauses.iter().copied().filter(|clause| tells(clause) || binds(clause)).collect();
+    if kept.len() == clauses.len() || !kept.iter().any(tells) { Vec::new() } else { kept }
+}
+
+/// Whether a question ends behind this clause, and the clause itself asks nothing: "I want a room for 50, what do you have?"
+fn states(text: &str, span: &std::ops::Range<usize>, clause: ClauseSpan) -> bool {
+    let rest = &text[clause.end..span.end];
+    rest.chars().any(char::is_alphanumeric) && !is_question(&Cleaned::new(&text[clause.start..clause.end]).text)
 }
 
 /// Share of a text's characters that stands in sentences which ask, 0..=1 (rule R14).
@@ -771,6 +852,36 @@ mod tests {
             assert_eq!(said.len(), 1, "{text}: {said:?}");
             assert_eq!((said[0].relays, said[0].cues.question), (relays, question), "{text}");
             assert_eq!(said[0].features.values.len(), said[0].cues.values.len(), "{text}");
+        }
+    }
+
+    #[test]
+    fn s05_only_clauses_that_nothing_hangs_on_are_left_out() {
+        let told = |text: &str| -> Vec<String> {
+            let cues = one(text, Role::Assistant);
+            cues.telling.iter().map(|clause| text[clause.start..clause.end].to_owned()).collect()
+        };
+        assert_eq!(told("推荐您去故宫或者八达岭长城，各方面都不错，口碑也很好哦~"), ["推荐您去故宫或者八达岭长城"]);
+        assert_eq!(told("Hello, I need a table at Sino in San Jose, please"), ["I need a table at Sino in San Jose"]);
+        // A condition, a doubt and a denial of what stands beside it stay, and so does a text that is told as a whole.
+        for text in [
+            "如果下雨，我们去故宫，你看可以吗",
+            "可能是这样，价格是50元",
+            "去北京饭店，这个不行，再看看",
+            "Book Sino, but only if it is open",
+            "We could take Delta Airlines, maybe",
+            "不，是200元",
+        ] {
+            let kept = told(text).join("");
+            let binds =
+                ["如果", "可能", "不行", "only if", "maybe", "不"].iter().find(|word| text.contains(**word)).expect("one");
+            assert!(kept.is_empty() || kept.contains(binds), "{text}: {kept}");
+        }
+        assert!(!one("我想找个4分以上的景点，你有什么好的推荐吗？", Role::User).question, "what is told asks nothing");
+        assert!(one("价格是50元吗？", Role::User).question);
+        for text in ["", "👍，，", "\u{200b}，\u{200b}", "مرحبا، كيف"] {
+            let cues = turn_cues(text, Role::User);
+            assert!(cues.sentences.iter().all(|sentence| sentence.telling.is_empty()), "{text}");
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use strata_core::policy::erasure::stale_header;
 use strata_core::policy::working::{Board, Change, Seal, Settle, check_owner, ended};
 use strata_core::{Fault, Owner, Reason, TaskId, TenantId, Timestamp, limits, time::SECOND};
+use tokio::sync::watch;
 
 /// Shards: many more than threads, so that two calls rarely wait for one another.
 const SHARDS: usize = 64;
@@ -50,12 +51,21 @@ struct Live {
     saved_deadline: Timestamp,
     /// Another copy serves the task: this one must not acknowledge anything any more.
     superseded: bool,
+    /// Tells watchers that there is something new; made with the first. Holds one mark, whatever they have read: no write waits.
+    changes: Option<watch::Sender<()>>,
 }
 
 impl Live {
     fn resident(&self) -> usize {
         let slots = self.board.facts.len() + self.board.todos.len() + self.board.digests.len();
         BOARD_BYTES + self.board.bytes + slots * SLOT_BYTES + self.requests.bytes()
+    }
+
+    /// Tells watchers, if there are any.
+    fn tell(&self) {
+        if let Some(changes) = &self.changes {
+            changes.send_replace(());
+        }
     }
 
     /// A read keeps a board alive, but is not worth a checkpoint each time.
@@ -273,8 +283,13 @@ impl Boards {
                 None => {}
             }
             let reply = answer(&board);
-            let mut live =
-                Live { saved_deadline: board.idle_deadline, board, requests: RequestLog::default(), superseded: false };
+            let mut live = Live {
+                saved_deadline: board.idle_deadline,
+                board,
+                requests: RequestLog::default(),
+                superseded: false,
+                changes: None,
+            };
             if let Some(request) = request {
                 live.requests.remember(request, reply.encode_to_vec(), now);
             }
@@ -321,6 +336,25 @@ impl Boards {
         })
     }
 
+    /// A board without renewing its idle time.
+    ///
+    /// # Errors
+    /// As [`Boards::read`].
+    pub fn peek<T>(&self, key: &TaskKey, caller: &Owner, now: Timestamp, view: impl FnOnce(&Board) -> T) -> Result<T, Fault> {
+        self.locked(key, now, |shard| Ok(view(&Self::live(shard, key, caller)?.board)))
+    }
+
+    /// Told of every change of a board from now on, and closed when it is no more.
+    ///
+    /// # Errors
+    /// As [`Boards::read`].
+    pub fn watch(&self, key: &TaskKey, caller: &Owner, now: Timestamp) -> Result<watch::Receiver<()>, Fault> {
+        self.locked(key, now, |shard| {
+            let live = Self::live(shard, key, caller)?;
+            Ok(live.changes.get_or_insert_with(|| watch::Sender::new(())).subscribe())
+        })
+    }
+
     /// Judges and carries out a write, or answers a repeated one.
     ///
     /// # Errors
@@ -354,6 +388,7 @@ impl Boards {
                 live.requests.remember(request, reply.encode_to_vec(), now);
             }
             self.settle_count(before + more, live.resident());
+            live.tell();
             tracing::debug!(task_id = write.key.task.as_str(), version = live.board.version, "a board was written");
             self.note(shard, write.key);
             Ok(reply)
@@ -376,6 +411,7 @@ impl Boards {
             let live = Self::live(shard, key, caller)?;
             if let Some(change) = live.board.decide_seal(seal, now)? {
                 live.board.apply(change, now);
+                live.tell();
                 tracing::info!(task_id = key.task.as_str(), promotion_id = seal.promotion_id, "a fact was sealed");
             }
             let seen = view(&live.board);
@@ -398,6 +434,7 @@ impl Boards {
             };
             let Some(change) = live.board.decide_settle(settle) else { return Ok(true) };
             live.board.apply(change, now);
+            live.tell();
             tracing::info!(
                 task_id = key.task.as_str(),
                 promotion_id = settle.promotion_id,
@@ -536,6 +573,7 @@ impl Boards {
         live.board = Board { idle_deadline: live.board.idle_deadline, ..after };
         live.requests.forget_answers();
         self.settle_count(counted, live.resident());
+        live.tell();
         tracing::info!(task_id = key.task.as_str(), "a board was redacted by an erasure");
         self.note(&mut shard, key);
         true
@@ -595,7 +633,7 @@ impl Boards {
                 Some(Entry::Live(other)) => board.create_time > other.board.create_time,
             };
             if later {
-                let live = Live { saved_deadline: board.idle_deadline, board, requests, superseded: false };
+                let live = Live { saved_deadline: board.idle_deadline, board, requests, superseded: false, changes: None };
                 if !loaded.clean {
                     raised.push(snapshot(&live, now)?);
                 }

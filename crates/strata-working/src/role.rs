@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
 use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
+use strata_api::page::PageTokens;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::policy::working::WorkingSettings;
 use strata_core::{Fault, Timestamp, limits};
-use strata_runtime::ports::{Stopwatch, pause};
+use strata_runtime::ports::{Stopwatch, pause, random_bytes};
 use strata_runtime::{Ports, TaskGroup};
+use tokio_util::sync::CancellationToken;
 
 /// Boards in one round trip to the store: at most 8 MiB of full boards with their answers.
 const BATCH: usize = 64;
@@ -64,6 +66,10 @@ pub(crate) struct Shared {
     pub(crate) ports: Ports,
     settings: Arc<ArcSwap<PolicySettings>>,
     pub(crate) boards: Boards,
+    /// Of lists: this process' own, since the boards are.
+    pub(crate) page_tokens: PageTokens,
+    /// Cancelled when the role stops: streams end then.
+    pub(crate) stopping: CancellationToken,
     pub(crate) store: Option<Arc<dyn CheckpointStore>>,
     health: Mutex<CheckpointStatus>,
     /// One write to the store at a time: a late answer can then never be of an older board than the store has from us.
@@ -207,7 +213,11 @@ impl WorkingRole {
             last_success: None,
             damaged: 0,
         };
+        let tasks = TaskGroup::new();
+        let page_tokens = PageTokens::new(&random_bytes(deps.ports.ids.as_ref()));
         let shared = Arc::new(Shared {
+            page_tokens,
+            stopping: tasks.token().clone(),
             ports: deps.ports,
             settings: deps.settings,
             boards: Boards::new(store.is_some()),
@@ -215,7 +225,6 @@ impl WorkingRole {
             health: Mutex::new(health),
             saving: tokio::sync::Mutex::default(),
         });
-        let tasks = TaskGroup::new();
         let role = Self { shared: Arc::clone(&shared), tasks: tasks.clone() };
         let first = shared.restore().await;
         if let Err(fault) = &first {

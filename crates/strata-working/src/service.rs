@@ -4,6 +4,7 @@ use crate::boards::{TaskKey, Write};
 use crate::erase::Eraser;
 use crate::requests::RequestKey;
 use crate::role::Shared;
+use futures::stream::BoxStream;
 use prost::Message;
 use std::sync::Arc;
 use strata_api::convert::{common, erasure, working as convert};
@@ -16,9 +17,10 @@ use strata_api::working::v1::working_memory_service_server::WorkingMemoryService
 use strata_core::id::Level;
 use strata_core::policy::erasure::Scope;
 use strata_core::policy::working::{Board, Change, Content, Fact, Goal, Ownership, Seal, Settle, check_goal};
-use strata_core::{FactKey, Fault, Owner, Reason, Timestamp, id::check_id};
+use strata_core::{AgentId, FactKey, Fault, Owner, Reason, Timestamp, id::check_id, limits};
 use strata_runtime::Claims;
 use strata_runtime::task::detached_write;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, Span};
 
@@ -46,7 +48,8 @@ impl WorkingService {
         Self { shared }
     }
 
-    fn call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str, task_id: &str) -> Result<Call, Fault> {
+    /// The owner that a request names, held against the signed header.
+    fn owner<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Owner, Fault> {
         let claims = Claims::of(request)?;
         let user = claims.require_user()?;
         let asked = if user_id.is_empty() { user.as_str() } else { user_id };
@@ -54,6 +57,13 @@ impl WorkingService {
         if owner.user != *user {
             return Err(Fault::new(Reason::OwnerMismatch, "user_id: the call is signed for another user"));
         }
+        self.shared.boards.check_epoch(&owner, claims.erase_epoch)?;
+        Ok(owner)
+    }
+
+    fn call<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str, task_id: &str) -> Result<Call, Fault> {
+        let owner = self.owner(request, user_id, agent_id)?;
+        let claims = Claims::of(request)?;
         if claims.write.is_some_and(|write| write.level != Level::Task) {
             return Err(Fault::new(Reason::UnsignedCall, "a board is written at task level only"));
         }
@@ -62,7 +72,6 @@ impl WorkingService {
         Span::current().record("task_id", task.as_str());
         let span = tracing::info_span!("board", task_id = task.as_str());
         let epoch = claims.write.map(|write| write.epoch);
-        self.shared.boards.check_epoch(&owner, claims.erase_epoch)?;
         let erase_epoch = claims.erase_epoch;
         Ok(Call { key: TaskKey::new(&owner, &task), owner, epoch, erase_epoch, now: self.shared.now(), span })
     }
@@ -91,6 +100,48 @@ impl WorkingService {
         };
         // It fails by a panic only, which is logged where it happens.
         let _ = detached_write(write.instrument(call.span.clone())).await;
+    }
+}
+
+/// A board that somebody looks at. It is read when the reader takes the next message: what nobody reads costs nobody anything.
+struct Watch {
+    shared: Arc<Shared>,
+    key: TaskKey,
+    owner: Owner,
+    changes: watch::Receiver<()>,
+    /// Generation and version that were sent last.
+    shown: (u64, u64),
+    over: bool,
+}
+
+impl Watch {
+    async fn next(mut self) -> Result<Option<(pb::WatchTaskResponse, Self)>, Fault> {
+        while !self.over {
+            let seen = self.shared.boards.peek(&self.key, &self.owner, self.shared.now(), |board| {
+                let order = (board.generation, board.version);
+                (order, (order != self.shown).then(|| convert::wire_task(board)))
+            });
+            match seen {
+                Ok((order, Some(task))) => {
+                    self.shown = order;
+                    return Ok(Some((pb::WatchTaskResponse { task: Some(task), ended: false }, self)));
+                }
+                Ok((_, None)) => {}
+                Err(fault) if matches!(fault.reason, Reason::TaskEnded | Reason::NotFound) => {
+                    self.over = true;
+                    return Ok(Some((pb::WatchTaskResponse { task: None, ended: true }, self)));
+                }
+                Err(fault) => return Err(fault),
+            }
+            tokio::select! {
+                () = self.shared.stopping.cancelled() => {
+                    return Err(Fault::new(Reason::NotServing, "working memory is stopping; watch again").retry_after(500));
+                }
+                // Closed: the board is no more, as the next look shows.
+                _ = self.changes.changed() => {}
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -180,13 +231,70 @@ impl WorkingMemoryService for WorkingService {
         let body = request.get_ref();
         let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
         let key = request_key!(body, "AppendDigest").map_err(status)?;
+        if !body.payload.is_empty() || !body.fields.is_empty() {
+            let why = Fault::new(Reason::Internal, "the raw return of a tool does not come to working memory");
+            return Err(refused(&call.key, why));
+        }
         let digest = convert::digest(body.digest.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let facts = if body.facts.is_empty() {
+            Vec::new()
+        } else {
+            convert::facts(body.facts.clone()).map_err(|fault| refused(&call.key, fault))?
+        };
+        let keys: Vec<FactKey> = facts.iter().map(|fact| fact.key.clone()).collect();
         let count = sentences(&digest.sentence);
         let answer = |board: &Board| pb::AppendDigestResponse {
             digest: board.digests.last().map(convert::wire_digest),
             version: board.version,
+            facts: keys.iter().filter_map(|key| board.facts.get(key).map(|fact| convert::wire_fact(key, fact))).collect(),
+            ..pb::AppendDigestResponse::default()
         };
-        self.write(&call, body.generation, key, |board| board.decide_digest(digest, count, call.now), answer)
+        let decide = |board: &Board| board.decide_result(facts, digest, count, call.epoch, call.now);
+        self.write(&call, body.generation, key, decide, answer)
+    }
+
+    async fn list_tasks(&self, request: Request<pb::ListTasksRequest>) -> Result<Response<pb::ListTasksResponse>, Status> {
+        let list = || {
+            let body = request.get_ref();
+            let owner = self.owner(&request, &body.user_id, &body.agent_id)?;
+            let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
+            let (user, agent) = (owner.user_key(), owner.agent.as_ref().map_or("", AgentId::as_str));
+            let binding = ["ListTasks", &user, agent];
+            let after = self.shared.page_tokens.open(&binding, &body.page_token)?;
+            let now = self.shared.now();
+            let mut tasks = Vec::new();
+            let mut more = false;
+            for key in self.shared.boards.tasks_of(&owner, now) {
+                if after.as_deref().is_some_and(|after| key.task().as_str() <= after) {
+                    continue;
+                }
+                // Another agent's, or ended meanwhile.
+                let Ok(info) = self.shared.boards.peek(&key, &owner, now, convert::wire_task_info) else { continue };
+                if tasks.len() >= page.size as usize {
+                    more = true;
+                    break;
+                }
+                tasks.push(info);
+            }
+            let next_page_token = match tasks.last() {
+                Some(last) if more => self.shared.page_tokens.mint(&binding, &last.task_id),
+                _ => String::new(),
+            };
+            Ok(pb::ListTasksResponse { tasks, next_page_token, capped: page.capped })
+        };
+        list().map(Response::new).map_err(status)
+    }
+
+    type WatchTaskStream = BoxStream<'static, Result<pb::WatchTaskResponse, Status>>;
+
+    async fn watch_task(&self, request: Request<pb::WatchTaskRequest>) -> Result<Response<Self::WatchTaskStream>, Status> {
+        let body = request.get_ref();
+        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let changes = self.shared.boards.watch(&call.key, &call.owner, call.now).map_err(|fault| refused(&call.key, fault))?;
+        let watch =
+            Watch { shared: Arc::clone(&self.shared), key: call.key, owner: call.owner, changes, shown: (0, 0), over: false };
+        let next = |watch: Watch| async move { watch.next().await.map_err(status) };
+        Ok(Response::new(Box::pin(futures::stream::try_unfold(watch, next))))
     }
 
     async fn update_goal(&self, request: Request<pb::UpdateGoalRequest>) -> Result<Response<pb::UpdateGoalResponse>, Status> {
@@ -211,6 +319,7 @@ impl WorkingMemoryService for WorkingService {
             end_time: Some(common::wire_time(tombstone.end_time)),
             facts_dropped: tombstone.facts_dropped,
             already_ended,
+            ..pb::EndTaskResponse::default()
         }))
     }
 }

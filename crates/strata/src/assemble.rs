@@ -1,7 +1,8 @@
 //! Who calls whom. Builds the roles of this process from the configuration, joins them by channels, and serves them: a role
 //! in this process is reached through the same signed header and the same layers as one in another.
 
-use crate::config::{Config, EmbedderKind, Synchronous};
+use crate::config::{Config, EmbedderKind, Synchronous, TlsConfig};
+use crate::sampler::Sampler;
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
 use std::{
@@ -14,23 +15,32 @@ use std::{
 use strata_api::page::PageTokens;
 use strata_core::{
     Fault,
-    policy::{authz::Layer, registry::Registry},
+    policy::{authz::Layer, control::Settings, registry::Registry},
 };
 use strata_longterm::{IndexConfig, LongtermDeps, LongtermRole};
-use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
+use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole, control::RemoteControl};
 use strata_runtime::{
-    Ports, RpcChannel, channel, health,
-    layer::{admission::AdmissionSettings, auth::Authenticator},
+    Ports, RpcChannel, channel,
+    control::{Control, ControlStore, ModeBoard, RedisControl},
+    health,
+    jwt::{JwtSettings, Tokens},
+    layer::{
+        admission::AdmissionSettings,
+        auth::{ApiKey, Authenticator, IssuedKey},
+    },
     lifecycle::Lifecycle,
+    metrics::Instruments,
     ports::{RandomIds, random_bytes},
     redis_store::{RedisPool, RedisSettings, RedisTls},
     server::{self, ServeConfig},
     signing::{KeyRing, SharedKeys, Signer, Verifier},
     sqlite::{Database, Location, Migration, SqliteSettings},
     stack::{self, StackDeps},
+    tls::{ClientTls, ServerTls},
 };
 use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
 use strata_text::embed::{Builtin, Cached, Caller, Embedder, OpenAi, OpenAiConfig};
+use strata_text::extract::{Extractor, HttpExtractor, HttpExtractorConfig};
 use strata_text::rerank::{HttpReranker, HttpRerankerConfig, Reranker};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -49,17 +59,17 @@ const DRAIN_SHARE: f64 = 0.6;
 
 /// The roles of this process, serving.
 pub struct Running {
-    lifecycle: Lifecycle,
+    pub(crate) lifecycle: Lifecycle,
     public: Option<SocketAddr>,
     internal: Option<SocketAddr>,
     listeners: Vec<JoinHandle<Result<(), Fault>>>,
-    working: Option<Arc<WorkingRole>>,
-    session: Option<Arc<SessionRole>>,
-    longterm: Option<Arc<LongtermRole>>,
-    router: Option<Arc<RouterRole>>,
+    pub(crate) working: Option<Arc<WorkingRole>>,
+    pub(crate) session: Option<Arc<SessionRole>>,
+    pub(crate) longterm: Option<Arc<LongtermRole>>,
+    pub(crate) router: Option<Arc<RouterRole>>,
     grace: Duration,
-    about: About,
-    _reload: Option<strata_runtime::config::Watch>,
+    pub(crate) about: About,
+    _watches: Vec<strata_runtime::config::Watch>,
 }
 
 fn redis_tls(config: &Config) -> Result<RedisTls> {
@@ -92,6 +102,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let secret = secret_of(&config)?;
     let settings = Arc::new(ArcSwap::from_pointee(config.policy.clone()));
     let modes = Arc::new(ArcSwap::from_pointee(config.modes));
+    let board = Arc::new(ModeBoard::new(Arc::clone(&modes)));
     let registry = Arc::new(match &config.registry_file {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| format!("registry_file {}", path.display()))?;
@@ -118,18 +129,23 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
 
     let stack = StackDeps {
         admission: AdmissionSettings { max_in_flight: config.server.max_in_flight, ..AdmissionSettings::default() },
+        quotas: config.quotas.clone(),
+        modes: Arc::clone(&board),
         ..StackDeps::new(ports.clone())
     };
     let verifier = Arc::new(Verifier::new(keys.clone(), ports.clone()));
     let local = |routes: Routes| channel::local(stack::internal(routes, Arc::clone(&verifier), &stack));
     let signer = Signer::new(keys.clone(), ports.clone());
 
+    let mut databases = Vec::new();
     let working = if config.runs(Layer::Working) {
         let checkpoint = match &redis {
             Some(pool) => CheckpointConfig::Redis(pool.clone()),
-            None => CheckpointConfig::Embedded(
-                database(&config, "working", strata_working::checkpoint::embedded::MIGRATIONS, &lifecycle).await?,
-            ),
+            None => {
+                let database = database(&config, "working", strata_working::checkpoint::embedded::MIGRATIONS, &lifecycle).await?;
+                databases.push(database.clone());
+                CheckpointConfig::Embedded(database)
+            }
         };
         let deps = WorkingDeps { ports: ports.clone(), settings: Arc::clone(&settings), checkpoint };
         let role = Arc::new(WorkingRole::build(deps).await.map_err(fault)?);
@@ -142,9 +158,11 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let session = if config.runs(Layer::Session) {
         let store = match &redis {
             Some(pool) => SessionStoreConfig::Redis(pool.clone()),
-            None => SessionStoreConfig::Embedded(
-                database(&config, "session", strata_session::store::embedded::MIGRATIONS, &lifecycle).await?,
-            ),
+            None => {
+                let database = database(&config, "session", strata_session::store::embedded::MIGRATIONS, &lifecycle).await?;
+                databases.push(database.clone());
+                SessionStoreConfig::Embedded(database)
+            }
         };
         let deps = SessionDeps {
             ports: ports.clone(),
@@ -166,10 +184,12 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     };
     let longterm = if config.runs(Layer::Longterm) {
         let index = config.qdrant.settings().map_or(IndexConfig::Exact, IndexConfig::Qdrant);
+        let database = database(&config, "longterm", strata_longterm::MIGRATIONS, &lifecycle).await?;
+        databases.push(database.clone());
         let deps = LongtermDeps {
             ports: ports.clone(),
             settings: Arc::clone(&settings),
-            database: database(&config, "longterm", strata_longterm::MIGRATIONS, &lifecycle).await?,
+            database,
             index,
             backups: config.storage.backup_dir.clone(),
             backup_days: config.storage.backup_days,
@@ -184,11 +204,19 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         None
     };
 
+    let mut watches = Vec::new();
+    let tls =
+        |section: &Option<TlsConfig>, field| section.as_ref().map(|tls| ServerTls::from_files(tls.files(), field)).transpose();
+    let public_tls = tls(&config.server.tls, "server.tls").map_err(fault)?;
+    let internal_tls = tls(&config.server.internal_tls, "server.internal_tls").map_err(fault)?;
+    for tls in public_tls.iter().chain(&internal_tls) {
+        watches.extend(tls.watch().map_err(anyhow::Error::new)?);
+    }
     let mut listeners = Vec::new();
-    let serve_config = ServeConfig { grace: config.grace().mul_f64(DRAIN_SHARE), ..ServeConfig::default() };
     let token = lifecycle.tasks.token().clone();
-    let mut serve = |listener: TcpListener, service: RpcChannel| {
-        let (serve_config, token) = (serve_config.clone(), token.clone());
+    let mut serve = |listener: TcpListener, service: RpcChannel, tls: &Option<Arc<ServerTls>>| {
+        let grace = config.grace().mul_f64(DRAIN_SHARE);
+        let (serve_config, token) = (ServeConfig { grace, tls: tls.clone(), ..ServeConfig::default() }, token.clone());
         listeners
             .push(lifecycle.tasks.spawn("listener", async move { server::serve(listener, service, &serve_config, token).await }));
     };
@@ -208,17 +236,36 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         let routes = Routes::from(routes);
         let listener = server::bind(address).await.map_err(fault)?;
         internal = Some(listener.local_addr()?);
-        serve(listener, stack::internal(routes, Arc::clone(&verifier), &stack));
+        serve(listener, stack::internal(routes, Arc::clone(&verifier), &stack), &internal_tls);
+    }
+
+    // What operators set: the database is the truth, Redis the mirror; each process reads what it can reach.
+    let mut settings_stores: Vec<Arc<dyn ControlStore>> = Vec::new();
+    if let Some(pool) = &redis {
+        settings_stores.push(Arc::new(RedisControl::new(pool.clone())));
+    }
+    if let Some(role) = &longterm {
+        settings_stores.push(Arc::new(role.control()));
     }
 
     let mut public = None;
+    let mut control = None;
     let router = if config.runs(Layer::Router) {
+        let peer_tls = match &config.server.internal_tls {
+            Some(tls) => {
+                let tls = ClientTls::from_files(tls.files(), "server.internal_tls").map_err(fault)?;
+                watches.extend(tls.watch().map_err(anyhow::Error::new)?);
+                Some(tls)
+            }
+            None => None,
+        };
         let reach = |role: Layer, here: Option<Routes>, peer: &Option<String>| -> Result<RpcChannel> {
             let channel = match (here, peer) {
                 (Some(routes), _) => local(routes),
                 (None, Some(url)) => channel::connect(&channel::EndpointConfig {
                     keepalive_interval: PEER_KEEPALIVE,
                     keepalive_timeout: PEER_KEEPALIVE,
+                    tls: peer_tls.clone(),
                     ..channel::EndpointConfig::new(url.as_str())
                 })
                 .map_err(fault)?,
@@ -231,6 +278,12 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             session: reach(Layer::Session, session.as_ref().map(|role| role.routes()), &config.peers.session)?,
             longterm: reach(Layer::Longterm, longterm.as_ref().map(|role| role.routes()), &config.peers.longterm)?,
         };
+        if longterm.is_none() {
+            let remote = RemoteControl::new(channels.longterm.clone(), Arc::clone(&ports.clock)).map_err(fault)?;
+            settings_stores.push(Arc::new(remote));
+        }
+        let control =
+            &*control.insert(Control::new(Arc::clone(&board), std::mem::take(&mut settings_stores), Arc::clone(&ports.clock)));
         let ledger = match &redis {
             Some(pool) => LedgerConfig::Redis(pool.clone()),
             None => LedgerConfig::Embedded(Location::File(file_of(&config, "ledger"))),
@@ -241,28 +294,47 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             registry: Arc::clone(&registry),
             channels,
             ledger,
-            modes: Arc::clone(&modes),
+            control: Arc::clone(control),
+            tokens: PageTokens::new(&secret),
             about: about.clone(),
+            extractor: extractor(&config)?,
         };
         let router = Arc::new(RouterRole::build(deps).await.map_err(fault)?);
         let keys = config.api_keys().map_err(fault)?;
-        let authenticator = if keys.is_empty() {
+        let tokens = match &config.auth.jwt {
+            Some(settings) => Some(tokens(settings, &ports, &lifecycle, &mut watches).await?),
+            None => None,
+        };
+        let authenticator = if keys.is_empty() && tokens.is_none() {
             Authenticator::local(config.local_principal().map_err(fault)?)
         } else {
             Authenticator::with_keys(keys).map_err(fault)?
         };
+        let authenticator = Arc::new(authenticator.with_tokens(tokens).expecting_issued(Arc::clone(&ports.clock)));
+        let issuing = Arc::clone(&authenticator);
+        control.on_change(move |settings, loaded| issuing.issue(issued(settings), loaded));
         let routes = router.routes().add_service(lifecycle.health.server());
         let routes = health::with_reflection(routes, strata_api::FILE_DESCRIPTOR_SET).map_err(fault)?;
         let listener = server::bind(config.server.listen).await.map_err(fault)?;
         public = Some(listener.local_addr()?);
-        serve(listener, stack::public(routes, Arc::new(authenticator), &stack));
+        serve(listener, stack::public(routes, authenticator, &stack), &public_tls);
         Some(router)
     } else {
         None
     };
 
-    let reload = file.map(|path| watch(path, &settings, &modes)).transpose()?;
-    Ok(Running {
+    let control = control.unwrap_or_else(|| Control::new(Arc::clone(&board), settings_stores, Arc::clone(&ports.clock)));
+    // Before anything is announced as ready; a store that is down is read when it is back.
+    let _in_time = tokio::time::timeout(FIRST_LOOK, control.refresh()).await;
+    control.spawn(&lifecycle.tasks);
+    if let (Some(path), None) = (&config.signing_keys_file, &config.signing_keys) {
+        watches.push(follow_keys(path, keys)?);
+    }
+    if let Some(path) = file {
+        watches.push(watch(path, &settings, &modes)?);
+    }
+    warn_of_clear_text(&config);
+    let running = Running {
         lifecycle,
         public,
         internal,
@@ -273,8 +345,12 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         router,
         grace: config.grace(),
         about,
-        _reload: reload,
-    })
+        _watches: watches,
+    };
+    let certificates = [("public", public_tls), ("internal", internal_tls)];
+    let certificates = certificates.into_iter().filter_map(|(of, tls)| Some((of, tls?))).collect();
+    Sampler { databases, redis, board, certificates, clock: Arc::clone(&ports.clock) }.spawn(&running);
+    Ok(running)
 }
 
 impl Running {
@@ -282,6 +358,17 @@ impl Running {
     #[must_use]
     pub const fn public_address(&self) -> Option<SocketAddr> {
         self.public
+    }
+
+    /// Shows the metrics of the process at `address`.
+    ///
+    /// # Errors
+    /// When the address is taken.
+    pub async fn expose(&self, address: SocketAddr, registry: prometheus::Registry) -> Result<()> {
+        let listener = server::bind(address).await.map_err(|fault| anyhow!("telemetry.prometheus_{}", fault.message))?;
+        tracing::info!(address = %listener.local_addr()?, "metrics are shown");
+        strata_runtime::exposition::spawn(&self.lifecycle.tasks, listener, registry);
+        Ok(())
     }
 
     /// Says what serves where, once, when it can.
@@ -438,6 +525,17 @@ fn reranker(config: &Config) -> Result<Option<Arc<dyn Reranker>>> {
     Ok(Some(Arc::new(remote)))
 }
 
+fn extractor(config: &Config) -> Result<Option<Arc<dyn Extractor>>> {
+    let settings = &config.extractor;
+    let Some(url) = &settings.url else { return Ok(None) };
+    let remote = HttpExtractor::new(HttpExtractorConfig {
+        api_key: settings.api_key.clone(),
+        timeout: Duration::from_millis(settings.timeout_ms),
+        ..HttpExtractorConfig::new(url, &settings.model)
+    })?;
+    Ok(Some(Arc::new(remote)))
+}
+
 fn about(config: &Config, embedder: Option<&dyn Embedder>) -> About {
     let roles: Vec<_> = config.roles.iter().map(|r| r.name()).collect();
     let redis = if config.redis.url.is_some() { "redis" } else { "embedded" };
@@ -523,6 +621,93 @@ fn own_secret(dir: &Path) -> Result<Vec<u8>> {
     Ok(secret)
 }
 
+/// Longest wait at the start for what operators have set.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+/// Longest wait for an issuer's key set, and its largest size.
+const KEY_SET_WAIT: Duration = Duration::from_secs(5);
+const KEY_SET_BYTES: usize = 256 * 1024;
+/// Between two looks whether a token named an unknown key: an issuer is not asked more often than this.
+const KEY_SET_PAUSE: Duration = Duration::from_secs(10);
+
+/// Keys that are good, of what operators set.
+fn issued(settings: &Settings) -> Vec<IssuedKey> {
+    let good = settings.keys().filter(|key| key.revoked.is_none());
+    good.filter_map(|key| {
+        let hash = blake3::Hash::from_hex(&key.hash).ok()?;
+        Some(IssuedKey { key: ApiKey { hash, principal: key.principal() }, expires: key.expires })
+    })
+    .collect()
+}
+
+/// The judge of tokens, with keys that follow their file or address.
+async fn tokens(
+    settings: &JwtSettings,
+    ports: &Ports,
+    lifecycle: &Lifecycle,
+    watches: &mut Vec<strata_runtime::config::Watch>,
+) -> Result<Arc<Tokens>> {
+    let fault = |fault: Fault| anyhow!("{}", fault.message);
+    let tokens = Arc::new(Tokens::new(settings.clone(), Arc::clone(&ports.clock)).map_err(fault)?);
+    if let Some(path) = &settings.jwks_file {
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {}", path.display(), error.kind()));
+        tokens.replace(&read(path).map_err(|cause| anyhow!("auth.jwt.jwks_file: {cause}"))?).map_err(fault)?;
+        let (following, file) = (Arc::clone(&tokens), path.clone());
+        watches.push(strata_runtime::config::watch(path, move || following.reload(read(&file))).map_err(anyhow::Error::new)?);
+    }
+    if let Some(url) = &settings.jwks_url {
+        // An issuer that is down is no reason not to start: API keys work, and tokens as soon as it is back.
+        tokens.reload(strata_text::http::fetch(url, KEY_SET_WAIT, KEY_SET_BYTES).await);
+        let (following, url, every) = (Arc::clone(&tokens), url.clone(), Duration::from_secs(settings.jwks_seconds));
+        let token = lifecycle.tasks.token().clone();
+        lifecycle.tasks.spawn("issuer's keys", async move {
+            let mut since = strata_runtime::ports::Stopwatch::start();
+            loop {
+                tokio::select! {
+                    () = token.cancelled() => return,
+                    () = strata_runtime::ports::pause(KEY_SET_PAUSE) => {}
+                }
+                if following.misses_a_key() || since.elapsed() >= every {
+                    since = strata_runtime::ports::Stopwatch::start();
+                    following.reload(strata_text::http::fetch(&url, KEY_SET_WAIT, KEY_SET_BYTES).await);
+                }
+            }
+        });
+    }
+    Ok(tokens)
+}
+
+/// The keys between roles follow their file: a key that is appended verifies at once, the last one signs.
+fn follow_keys(path: &Path, keys: SharedKeys) -> Result<strata_runtime::config::Watch> {
+    let file = path.to_owned();
+    let reload = move || {
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| Fault::field("signing_keys_file", format!("cannot be read: {}", error.kind())));
+        let ring = text.and_then(|text| KeyRing::parse(&text.into()));
+        Instruments::global().reloaded("signing_keys", ring.is_ok());
+        match ring {
+            Ok(ring) => {
+                keys.replace(ring);
+                tracing::info!("the signing keys were read again");
+            }
+            Err(fault) => {
+                tracing::error!(cause = %fault.message, "the changed signing keys are refused; the last good ones stay")
+            }
+        }
+    };
+    strata_runtime::config::watch(path, reload).map_err(anyhow::Error::new)
+}
+
+/// What others on the network can read is said once, loudly.
+fn warn_of_clear_text(config: &Config) {
+    let open = |address: SocketAddr, tls: &Option<TlsConfig>| tls.is_none() && !address.ip().to_canonical().is_loopback();
+    if config.runs(Layer::Router) && open(config.server.listen, &config.server.tls) {
+        tracing::warn!("callers send credentials and content in clear text: set server.tls, or let a proxy end TLS on this host");
+    }
+    if config.server.internal_listen.is_some_and(|address| open(address, &config.server.internal_tls)) {
+        tracing::warn!("roles send content in clear text: set server.internal_tls");
+    }
+}
+
 /// Policy and modes follow the file; a bad file is refused as a whole and the last good one stays in force.
 fn watch(
     path: &Path,
@@ -534,9 +719,13 @@ fn watch(
         Ok((policy, new_modes)) => {
             settings.store(Arc::new(policy));
             modes.store(Arc::new(new_modes));
+            Instruments::global().reloaded("config", true);
             tracing::info!("policy and modes were reloaded");
         }
-        Err(error) => tracing::error!(%error, "the changed configuration is refused; the last good one stays in force"),
+        Err(error) => {
+            Instruments::global().reloaded("config", false);
+            tracing::error!(%error, "the changed configuration is refused; the last good one stays in force");
+        }
     };
     strata_runtime::config::watch(path, reload).map_err(anyhow::Error::new)
 }

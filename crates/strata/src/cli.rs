@@ -82,10 +82,15 @@ Examples:
   strata ctl history --user ada work.cost_centre
   strata ctl erase --user ada --reason \"left the company\" --everything
   strata ctl audit --action ERASED
+  strata ctl explain --user ada 4bf92f3577b34da6a3ce929d0e0e4736
   strata ctl backup --timeout 600
   strata ctl verify --repair
   strata ctl export --user ada --output ada.jsonl
   strata ctl import --user ada ada.jsonl
+  strata ctl mode                                            what each layer may do now, and who said so
+  strata ctl mode set longterm write-off --reason \"wrong values since noon\"
+  strata ctl keys create ci --roles reader,session_manager --user ada
+  strata ctl keys revoke ci --reason \"leaked\"
   strata ctl methods
   strata ctl call ListMemories '{\"user_id\": \"ada\", \"page_size\": 10}'";
 
@@ -139,14 +144,34 @@ pub enum LogFormat {
 #[derive(Args, Debug, Clone)]
 pub struct ServerArgs {
     /// Address of the router.
-    #[arg(long, env = "STRATA_SERVER", default_value = "http://127.0.0.1:7420")]
+    #[arg(long, global = true, env = "STRATA_SERVER", default_value = "http://127.0.0.1:7420")]
     pub server: String,
-    /// API key; not needed on a loopback server without credentials.
-    #[arg(long, env = "STRATA_API_KEY", hide_env_values = true)]
-    pub api_key: Option<String>,
+    /// Credential and TLS.
+    #[command(flatten)]
+    pub credential: CredentialArgs,
     /// Seconds to wait for an answer.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, global = true, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub timeout: u64,
+}
+
+/// How the caller shows who it is, and whom it trusts.
+#[derive(Args, Debug, Clone, Default)]
+pub struct CredentialArgs {
+    /// API key or JWT; not needed on a loopback server without credentials.
+    #[arg(long, global = true, env = "STRATA_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// File with it instead: a flag can be seen by everyone on the host.
+    #[arg(long, global = true, env = "STRATA_API_KEY_FILE", value_hint = ValueHint::FilePath, conflicts_with = "api_key")]
+    pub api_key_file: Option<PathBuf>,
+    /// Authorities that the certificate of an https:// server must come from, in PEM. Default: the host's.
+    #[arg(long, global = true, env = "STRATA_CA_FILE", value_hint = ValueHint::FilePath)]
+    pub ca_file: Option<PathBuf>,
+    /// Certificate to show to the server (mutual TLS), in PEM.
+    #[arg(long, global = true, env = "STRATA_CERTIFICATE_FILE", value_hint = ValueHint::FilePath, requires = "private_key_file")]
+    pub certificate_file: Option<PathBuf>,
+    /// Its private key.
+    #[arg(long, global = true, env = "STRATA_PRIVATE_KEY_FILE", value_hint = ValueHint::FilePath, requires = "certificate_file")]
+    pub private_key_file: Option<PathBuf>,
 }
 
 /// Arguments of `replay`.
@@ -158,9 +183,9 @@ pub struct ReplayArgs {
     /// Server to play against. Without it an embedded one is started for this run.
     #[arg(long, env = "STRATA_SERVER")]
     pub server: Option<String>,
-    /// API key for --server.
-    #[arg(long, env = "STRATA_API_KEY", hide_env_values = true)]
-    pub api_key: Option<String>,
+    /// Credential and TLS for --server.
+    #[command(flatten)]
+    pub credential: CredentialArgs,
     /// Folder for the embedded server's stores; default: a temporary one, removed at the end.
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub data_dir: Option<PathBuf>,
@@ -363,6 +388,38 @@ pub enum CtlCommand {
         #[arg(long)]
         repair: bool,
     },
+    /// Modes of the layers: what each may do now. Without a command: shows them.
+    Mode {
+        /// What to do.
+        #[command(subcommand)]
+        command: Option<ModeCommand>,
+    },
+    /// API keys of the tenant, made and ended while the service runs.
+    Keys {
+        /// What to do.
+        #[command(subcommand)]
+        command: KeysCommand,
+    },
+    /// Everything that was decided under one trace: gate, owners, candidates with scores, what was injected, what was used.
+    Explain {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// W3C trace id, x-request-id or recall id.
+        trace: String,
+    },
+    /// The decisions of a user as they are kept, then as they come.
+    Decisions {
+        /// User; may be left out when the credential names one.
+        #[arg(long, short, default_value = "")]
+        user: String,
+        /// Only those of this trace, request or recall.
+        #[arg(long, default_value = "")]
+        trace: String,
+        /// Only what comes from now on.
+        #[arg(long)]
+        only_new: bool,
+    },
     /// Lists every RPC.
     Methods,
     /// Calls any RPC with a JSON request; `-` reads it from standard input.
@@ -396,6 +453,57 @@ pub struct EraseArgs {
     /// UUID; the same id answers with the same erasure for 24 h.
     #[arg(long)]
     pub request_id: Option<uuid::Uuid>,
+}
+
+/// What `ctl mode` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ModeCommand {
+    /// Sets the mode of a layer for the tenant; it survives restarts.
+    Set {
+        /// working, session or longterm.
+        layer: String,
+        /// normal, recall-off, write-off or bypass.
+        mode: String,
+        /// Why; kept with the mode.
+        #[arg(long)]
+        reason: String,
+        /// Only if nobody set another one since this version was shown.
+        #[arg(long)]
+        expected_version: Option<u64>,
+    },
+}
+
+/// What `ctl keys` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum KeysCommand {
+    /// Makes a key and prints it, once.
+    Create {
+        /// Name.
+        id: String,
+        /// The one user it may act for; without it any user of the tenant.
+        #[arg(long)]
+        user: Option<String>,
+        /// Roles, comma-separated.
+        #[arg(long, value_delimiter = ',', required = true)]
+        roles: Vec<String>,
+        /// Days until it ends; without it: never.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: Option<u32>,
+    },
+    /// Lists them, without their secrets.
+    List {
+        /// Also those that have ended, for 90 days.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Ends a key.
+    Revoke {
+        /// Name.
+        id: String,
+        /// Why; kept with the key.
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 /// How much of a memory an export holds.

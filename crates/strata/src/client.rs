@@ -2,6 +2,7 @@
 //! like any other client, with messages built from the descriptor set, so an RPC that is served can be called the day
 //! it is declared.
 
+use crate::cli::CredentialArgs;
 use anyhow::{Context as _, Result, anyhow};
 use prost::Message as _;
 use prost_reflect::{
@@ -11,7 +12,8 @@ use prost_reflect::{
 use serde_json::Value;
 use std::time::Duration;
 use strata_core::{Fault, limits};
-use strata_runtime::channel::RpcChannel;
+use strata_runtime::channel::{self, EndpointConfig, RpcChannel};
+use strata_runtime::tls::{ClientTls, TlsFiles};
 use tonic::{
     Request, Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
@@ -25,6 +27,35 @@ pub struct Api {
     pool: DescriptorPool,
     token: Option<MetadataValue<Ascii>>,
     timeout: Duration,
+}
+
+/// A channel to a server, as the flags say.
+///
+/// # Errors
+/// When the address is none or a file cannot be used.
+pub fn dial(url: &str, credential: &CredentialArgs) -> Result<RpcChannel> {
+    let files = TlsFiles {
+        certificate: credential.certificate_file.clone(),
+        key: credential.private_key_file.clone(),
+        authorities: credential.ca_file.clone(),
+    };
+    let tls = url.starts_with("https://").then(|| ClientTls::from_files(files, "tls")).transpose().map_err(anyhow::Error::new)?;
+    channel::connect(&EndpointConfig { tls, ..EndpointConfig::new(url) }).map_err(anyhow::Error::new)
+}
+
+/// The API key or token, if one is given.
+///
+/// # Errors
+/// When its file cannot be read.
+pub fn secret(credential: &CredentialArgs) -> Result<Option<String>> {
+    match (&credential.api_key, &credential.api_key_file) {
+        (Some(key), _) => Ok(Some(key.clone())),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+            Ok(Some(text.trim().to_owned()))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 impl Api {
@@ -76,7 +107,10 @@ impl Api {
     pub async fn call(&self, name: &str, request: Value) -> Result<Value> {
         let method = self.method(name)?;
         if method.is_server_streaming() || method.is_client_streaming() {
-            return Err(anyhow!("{} is a stream; see `strata ctl export` and `strata ctl import`", path(&method)));
+            return Err(anyhow!(
+                "{} is a stream, which needs a generated client; those of long-term memory are `strata ctl export` and `import`",
+                path(&method)
+            ));
         }
         let request = message(&method, request)?;
         let mut call = self.request(request.encode_to_vec());

@@ -17,9 +17,14 @@ use strata_core::{
 use strata_longterm::QdrantSettings;
 use strata_runtime::{
     config::{ENV_PREFIX, load},
-    layer::auth::ApiKey,
+    jwt::JwtSettings,
+    layer::{auth::ApiKey, quota::QuotaSettings},
     telemetry,
+    tls::TlsFiles,
 };
+
+/// Shortest `secret`: 128 bits in hexadecimal digits.
+const SECRET_BYTES: usize = 32;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,8 +44,15 @@ pub struct Config {
     pub signing_keys: Option<SecretString>,
     /// File with the signing keys instead (a mounted secret).
     pub signing_keys_file: Option<PathBuf>,
+    /// Secret of the deployment, from which page tokens, consent challenges, export signatures and digests of what was erased
+    /// are made. It must outlive every rotation of `signing_keys`. Absent: the first signing key; a process alone keeps its own
+    /// in `data_dir`.
+    #[serde(serialize_with = "hidden")]
+    pub secret: Option<SecretString>,
     /// Callers of the public address.
     pub auth: AuthConfig,
+    /// What each tenant may ask for; default: any number of calls.
+    pub quotas: QuotaSettings,
     /// Redis for session memory, ledger and checkpoints; without a URL they are embedded.
     pub redis: RedisConfig,
     /// Qdrant for the vectors; without a URL the index is embedded.
@@ -49,6 +61,8 @@ pub struct Config {
     pub embedder: EmbedderConfig,
     /// What takes a second look at recalls when `policy.recall.rerank` is `remote`.
     pub reranker: RerankerConfig,
+    /// What proposes memories out of observed turns; without it the rules of Observe do.
+    pub extractor: ExtractorConfig,
     /// SQLite.
     pub storage: StorageConfig,
     /// Logs, traces, metrics.
@@ -73,6 +87,32 @@ pub struct ServerConfig {
     pub grace_seconds: u64,
     /// Calls in flight before new ones are refused with OVERLOADED.
     pub max_in_flight: usize,
+    /// TLS of the public address. With `authorities_file` callers need a certificate of theirs (mutual TLS). The files are
+    /// followed.
+    pub tls: Option<TlsConfig>,
+    /// Mutual TLS between roles: all three files, for the internal address and for the calls to it. The files are followed.
+    pub internal_tls: Option<TlsConfig>,
+}
+
+/// PEM files.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// Certificate chain, the own one first.
+    pub certificate_file: Option<PathBuf>,
+    /// Its private key.
+    pub key_file: Option<PathBuf>,
+    /// Authorities that the other side's certificate must come from.
+    pub authorities_file: Option<PathBuf>,
+}
+
+impl TlsConfig {
+    /// As the runtime takes them.
+    #[must_use]
+    pub fn files(&self) -> TlsFiles {
+        let Self { certificate_file, key_file, authorities_file } = self.clone();
+        TlsFiles { certificate: certificate_file, key: key_file, authorities: authorities_file }
+    }
 }
 
 /// Addresses of layers in other processes.
@@ -93,8 +133,11 @@ pub struct Peers {
 pub struct AuthConfig {
     /// Tenant of the one local principal that serves loopback callers while there are no keys.
     pub local_tenant: String,
-    /// API keys, hashed: `strata config new-key` makes them.
+    /// API keys, hashed: `strata config new-key` makes them. Operators make further ones while the service runs
+    /// (`strata ctl keys`).
     pub api_keys: Vec<ApiKeyConfig>,
+    /// Tokens (JWT) of an issuer.
+    pub jwt: Option<JwtSettings>,
 }
 
 /// One API key.
@@ -190,6 +233,27 @@ pub struct EmbedderConfig {
     pub dimensions: Option<usize>,
 }
 
+/// Extractor of memory commands: any server of `POST {url}/chat/completions`, such as OpenAI, vLLM or Ollama.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExtractorConfig {
+    /// Base URL, without `/chat/completions`.
+    pub url: Option<String>,
+    /// Key of that server.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<SecretString>,
+    /// Model of that server; required with a URL.
+    pub model: String,
+    /// Milliseconds an observation waits for it: 100 to 120,000. Then the rules decide.
+    pub timeout_ms: u64,
+}
+
+impl Default for ExtractorConfig {
+    fn default() -> Self {
+        Self { url: None, api_key: None, model: String::new(), timeout_ms: 30_000 }
+    }
+}
+
 /// Remote reranker: any server of `POST {url}/rerank`, such as TEI, vLLM, Jina or Cohere.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -250,8 +314,10 @@ pub struct TelemetryConfig {
     pub filter: String,
     /// `pretty` or `json`.
     pub format: String,
-    /// OTLP gRPC endpoint; absent: traces and metrics stay off.
+    /// OTLP gRPC endpoint; absent: no traces are kept and no metrics sent.
     pub otlp_endpoint: Option<String>,
+    /// Address of the Prometheus endpoint, `GET /metrics`; absent: there is none. It asks for no credential.
+    pub prometheus_listen: Option<SocketAddr>,
     /// Share of traces recorded, 0 to 1.
     pub sample_ratio: f64,
     /// Id of this replica.
@@ -279,11 +345,14 @@ impl Default for Config {
             peers: Peers::default(),
             signing_keys: None,
             signing_keys_file: None,
+            secret: None,
             auth: AuthConfig::default(),
+            quotas: QuotaSettings::default(),
             redis: RedisConfig::default(),
             qdrant: QdrantConfig::default(),
             embedder: EmbedderConfig::default(),
             reranker: RerankerConfig::default(),
+            extractor: ExtractorConfig::default(),
             storage: StorageConfig::default(),
             telemetry: TelemetryConfig::default(),
             registry_file: None,
@@ -301,13 +370,15 @@ impl Default for ServerConfig {
             grace_seconds: 20,
             // What waits behind more than this waits longer than it helps: at 200 writes a second it is over a second of work.
             max_in_flight: 256,
+            tls: None,
+            internal_tls: None,
         }
     }
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { local_tenant: "local".into(), api_keys: Vec::new() }
+        Self { local_tenant: "local".into(), api_keys: Vec::new(), jwt: None }
     }
 }
 
@@ -392,7 +463,14 @@ impl Default for StorageConfig {
 
 impl Default for TelemetryConfig {
     fn default() -> Self {
-        Self { filter: "info".into(), format: "pretty".into(), otlp_endpoint: None, sample_ratio: 1.0, instance: None }
+        Self {
+            filter: "info".into(),
+            format: "pretty".into(),
+            otlp_endpoint: None,
+            prometheus_listen: None,
+            sample_ratio: 1.0,
+            instance: None,
+        }
     }
 }
 
@@ -445,11 +523,30 @@ impl Config {
         if self.server.max_in_flight == 0 {
             return Err(Fault::field("server.max_in_flight", "must be at least 1"));
         }
+        for (field, tls) in [("server.tls", &self.server.tls), ("server.internal_tls", &self.server.internal_tls)] {
+            let Some(tls) = tls else { continue };
+            let needed = [("certificate_file", &tls.certificate_file), ("key_file", &tls.key_file)];
+            let mutual = [("authorities_file", &tls.authorities_file)];
+            let needed = needed.iter().chain(mutual.iter().filter(|_| field == "server.internal_tls"));
+            if let Some((name, _)) = needed.into_iter().find(|(_, path)| path.is_none()) {
+                return Err(Fault::field(format!("{field}.{name}"), "is required"));
+            }
+        }
+        for (role, peer) in
+            [("working", &self.peers.working), ("session", &self.peers.session), ("longterm", &self.peers.longterm)]
+        {
+            if self.server.internal_tls.is_some() && peer.as_ref().is_some_and(|url| !url.starts_with("https://")) {
+                return Err(Fault::field(format!("peers.{role}"), "must be https://: server.internal_tls is set"));
+            }
+        }
         if self.storage.readers == 0 || self.storage.readers > 64 {
             return Err(Fault::field("storage.readers", "must lie between 1 and 64"));
         }
         if self.storage.max_mb == Some(0) {
             return Err(Fault::field("storage.max_mb", "must be at least 1"));
+        }
+        if self.secret.as_ref().is_some_and(|secret| secret.expose_secret().len() < SECRET_BYTES) {
+            return Err(Fault::field("secret", format!("must have at least {SECRET_BYTES} characters")));
         }
         self.qdrant.validate()?;
         if !matches!(self.telemetry.format.as_str(), "pretty" | "json") {
@@ -492,9 +589,26 @@ impl Config {
         if !(10..=10_000).contains(&self.reranker.timeout_ms) {
             return Err(Fault::field("reranker.timeout_ms", "must lie between 10 and 10000"));
         }
+        self.quotas.validate()?;
+        if let Some(jwt) = &self.auth.jwt {
+            jwt.validate()?;
+            if jwt.jwks_file.is_none() && jwt.jwks_url.is_none() {
+                return Err(Fault::field(
+                    "auth.jwt.jwks_file",
+                    "is required, or jwks_url: tokens are judged by the issuer's keys",
+                ));
+            }
+        }
+        if self.extractor.url.is_some() && self.extractor.model.is_empty() {
+            return Err(Fault::field("extractor.model", "is required with extractor.url"));
+        }
+        if !(100..=120_000).contains(&self.extractor.timeout_ms) {
+            return Err(Fault::field("extractor.timeout_ms", "must lie between 100 and 120000"));
+        }
+        strata_text::observe::Intents::new(&self.policy.observe.rules)?;
         let keys = self.api_keys()?;
         if self.runs(Layer::Router) {
-            strata_runtime::server::check_exposure(self.server.listen, !keys.is_empty())?;
+            strata_runtime::server::check_exposure(self.server.listen, !keys.is_empty() || self.auth.jwt.is_some())?;
         }
         self.policy.validate()
     }
@@ -545,6 +659,7 @@ impl Config {
             filter: self.telemetry.filter.clone(),
             format: if self.telemetry.format == "json" { telemetry::LogFormat::Json } else { telemetry::LogFormat::Pretty },
             otlp_endpoint: self.telemetry.otlp_endpoint.clone(),
+            prometheus: self.telemetry.prometheus_listen.is_some(),
             sample_ratio: self.telemetry.sample_ratio,
             ..telemetry::TelemetryConfig::default()
         }
@@ -569,6 +684,9 @@ impl Config {
     /// # Errors
     /// As [`Self::signing_keys`].
     pub fn shared_secret(&self) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(secret) = &self.secret {
+            return Ok(Some(secret.expose_secret().as_bytes().to_vec()));
+        }
         // The first key: the last one to leave in a rotation.
         let keys = self.signing_keys()?;
         Ok(keys.map(|k| k.expose_secret().lines().find(|l| !l.trim().is_empty()).unwrap_or_default().as_bytes().to_vec()))

@@ -1,9 +1,9 @@
 //! `strata ctl`: calls a running server and prints what people need first; `call` prints the whole answer as JSON.
 
 use crate::{
-    cli::{CtlArgs, CtlCommand, OwnerArgs, ServerArgs},
-    client::{Api, path, refused},
-    transfer,
+    cli::{CtlArgs, CtlCommand, KeysCommand, ModeCommand, OwnerArgs, ServerArgs},
+    client::{Api, dial, path, refused, secret},
+    explain, transfer,
 };
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -12,12 +12,13 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-use strata_runtime::channel;
+use strata_core::{Clock as _, IdSource as _, time::DAY};
+use strata_runtime::ports::{RandomIds, SystemClock};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 fn api(server: &ServerArgs) -> Result<Api> {
-    let channel = channel::connect(&channel::EndpointConfig::new(&server.server)).map_err(anyhow::Error::new)?;
-    Api::new(channel, server.api_key.as_deref(), Duration::from_secs(server.timeout))
+    let channel = dial(&server.server, &server.credential)?;
+    Api::new(channel, secret(&server.credential)?.as_deref(), Duration::from_secs(server.timeout))
 }
 
 /// Runs one command. The exit code is 1 when the server refused, with its reason on standard error.
@@ -41,6 +42,8 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         CtlCommand::Status => api.call("strata.admin.v1.AdminService/GetStatus", json!({})).await,
+        CtlCommand::Mode { command } => return mode(&api, command.as_ref()).await.or_else(refusal),
+        CtlCommand::Keys { command } => return keys(&api, command).await.or_else(refusal),
         CtlCommand::Backup => api.call("strata.admin.v1.AdminService/Backup", json!({})).await,
         CtlCommand::Verify { repair } => match verify(&api, *repair).await {
             Ok(code) => return Ok(code),
@@ -96,6 +99,10 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
             api.call("GetWindow", owned(owner, json!({"session_id": session, "no_renew": true}))).await
         }
         CtlCommand::Task { owner, task } => api.call("GetTask", owned(owner, json!({"task_id": task}))).await,
+        CtlCommand::Explain { owner, trace } => return explain::explain(&api, owner, trace).await.or_else(refusal),
+        CtlCommand::Decisions { user, trace, only_new } => {
+            return explain::watch(&api, user, trace, *only_new).await.or_else(refusal);
+        }
         CtlCommand::Call { method, request } => {
             let text = if request == "-" {
                 let mut text = String::new();
@@ -110,6 +117,10 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
     match answer {
         Ok(answer) => {
             writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+            // An empty list is left out of JSON, which reads as if something were missing.
+            if matches!(args.command, CtlCommand::Recall { .. } | CtlCommand::Lookup { .. }) && answer.get("items").is_none() {
+                writeln!(std::io::stderr(), "nothing is remembered that answers this")?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(error) => refusal(error),
@@ -130,6 +141,94 @@ async fn audit(api: &Api, request: Value) -> Result<ExitCode> {
     while let Some(mut entry) = entries.next().await? {
         entry.sort_all_objects();
         writeln!(out, "{entry}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `ctl mode`: sets if asked, then a line per layer.
+async fn mode(api: &Api, command: Option<&ModeCommand>) -> Result<ExitCode> {
+    if let Some(ModeCommand::Set { layer, mode, reason, expected_version }) = command {
+        let mut request = json!({
+            "layer": layer, "mode": mode.to_ascii_uppercase().replace('-', "_"), "reason": reason,
+            "request_id": RandomIds.next().to_string(),
+        });
+        if let Some(version) = expected_version {
+            request["expected_version"] = json!(version);
+        }
+        api.call("strata.admin.v1.AdminService/SetMode", request).await?;
+    }
+    let answer = api.call("strata.admin.v1.AdminService/GetModes", json!({})).await?;
+    let mut out = std::io::stdout();
+    for one in answer["modes"].as_array().into_iter().flatten() {
+        let text = |name: &str| one[name].as_str().unwrap_or_default().trim_start_matches("MODE_").to_owned();
+        write!(out, "{:<9} {:<10}", text("layer"), text("mode"))?;
+        if text("configured") != "NORMAL" {
+            write!(out, "  configuration: {}", text("configured"))?;
+        }
+        if !text("actor").is_empty() {
+            let version = one["version"].as_u64().unwrap_or_default();
+            write!(
+                out,
+                "  set: {} by {} at {} (version {version}): {}",
+                text("set"),
+                text("actor"),
+                text("set_time"),
+                text("reason")
+            )?;
+        }
+        writeln!(out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `ctl keys`.
+async fn keys(api: &Api, command: &KeysCommand) -> Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let text = |key: &Value, name: &str| key[name].as_str().unwrap_or_default().to_owned();
+    match command {
+        KeysCommand::Create { id, user, roles, days } => {
+            let roles: Vec<String> = roles.iter().map(|role| role.to_ascii_uppercase().replace('-', "_")).collect();
+            let mut request = json!({
+                "key_id": id, "user_id": user.as_deref().unwrap_or_default(), "roles": roles,
+                "request_id": RandomIds.next().to_string(),
+            });
+            if let Some(days) = days {
+                let end = SystemClock.now().plus(i64::from(*days) * DAY);
+                let end = jiff::Timestamp::from_microsecond(end.micros()).context("the end of the key")?;
+                request["expire_time"] = json!(end.to_string());
+            }
+            let answer = api.call("strata.admin.v1.AdminService/CreateApiKey", request).await?;
+            writeln!(out, "{}", text(&answer, "secret"))?;
+            writeln!(std::io::stderr(), "{id} is made; the line above is its secret and is stored nowhere: keep it now")?;
+        }
+        KeysCommand::List { all } => {
+            let mut token = String::new();
+            loop {
+                let request = json!({"include_ended": all, "page_token": token});
+                let page = api.call("strata.admin.v1.AdminService/ListApiKeys", request).await?;
+                for key in page["keys"].as_array().into_iter().flatten() {
+                    let role = |role: &Value| role.as_str().unwrap_or_default().trim_start_matches("CALLER_ROLE_").to_lowercase();
+                    let roles: Vec<String> = key["roles"].as_array().into_iter().flatten().map(role).collect();
+                    let user = text(key, "user_id");
+                    let user = if user.is_empty() { "any user" } else { &user };
+                    write!(out, "{:<20} {:<16} {}", text(key, "key_id"), user, roles.join(","))?;
+                    for (name, says) in [("expire_time", "until"), ("revoke_time", "revoked")] {
+                        if !text(key, name).is_empty() {
+                            write!(out, "  {says} {}", text(key, name))?;
+                        }
+                    }
+                    writeln!(out)?;
+                }
+                page["next_page_token"].as_str().unwrap_or_default().clone_into(&mut token);
+                if token.is_empty() {
+                    break;
+                }
+            }
+        }
+        KeysCommand::Revoke { id, reason } => {
+            api.call("strata.admin.v1.AdminService/RevokeApiKey", json!({"key_id": id, "reason": reason})).await?;
+            writeln!(out, "{id} is revoked")?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -204,7 +303,7 @@ fn refusal(error: anyhow::Error) -> Result<ExitCode> {
 }
 
 async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
-    let channel = channel::connect(&channel::EndpointConfig::new(&server.server)).map_err(anyhow::Error::new)?;
+    let channel = dial(&server.server, &server.credential)?;
     let mut services: Vec<String> = api.methods().map(|m| m.parent_service().full_name().to_owned()).collect();
     services.dedup();
     services.insert(0, String::new());
@@ -218,6 +317,15 @@ async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
                 ServingStatus::try_from(answer.into_inner().status).unwrap_or(ServingStatus::Unknown).as_str_name().to_owned()
             }
             Err(status) if status.code() == tonic::Code::NotFound => "NOT_RUN_HERE".to_owned(),
+            Err(status) if status.code() == tonic::Code::Unavailable => anyhow::bail!(
+                "{} does not answer: {}",
+                server.server,
+                if server.server.starts_with("https:") {
+                    "is a server with TLS running there?"
+                } else {
+                    "is a server running there? `strata serve` starts one; one with TLS is https://"
+                }
+            ),
             Err(status) => anyhow::bail!("{} does not answer: {}", server.server, status.message()),
         };
         serving &= matches!(state.as_str(), "SERVING" | "NOT_RUN_HERE");

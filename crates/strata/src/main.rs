@@ -6,8 +6,12 @@ mod cli;
 mod client;
 mod config;
 mod ctl;
+mod explain;
+#[cfg(test)]
+mod fuzz;
 mod replay;
 mod restore;
+mod sampler;
 mod transfer;
 
 use anyhow::{Context as _, Result};
@@ -58,9 +62,12 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 async fn serve(args: ServeArgs) -> Result<ExitCode> {
     let config = Config::load(&args)?;
     let grace = config.grace();
-    let _telemetry =
-        strata_runtime::telemetry::init(&config.telemetry()).map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
+    let telemetry = strata_runtime::telemetry::init(&config.telemetry()).map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
+    let prometheus = config.telemetry.prometheus_listen.zip(telemetry.registry());
     let server = assemble::start(config, args.source.config.as_deref()).await?;
+    if let Some((address, registry)) = prometheus {
+        server.expose(address, registry).await?;
+    }
     server.announce();
     let (stop, ()) = tokio::join!(server.wait_for_signal(), server.ready());
     stop?;

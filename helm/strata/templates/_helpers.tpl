@@ -1,60 +1,96 @@
-{{- define "strata.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{/* Short enough that every name made from it stays below 63 characters. */}}
+{{- define "strata.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- (contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name)) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
 {{- end }}
 
-{{- define "strata.labels" -}}
-app.kubernetes.io/name: strata
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{/* What selects the pods of one component; never changes between versions. */}}
+{{- define "strata.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .role }}
 {{- end }}
 
-{{/* The pod of a role. The configuration's folder is mounted, not its file: an update swaps the folder's link. */}}
-{{- define "strata.pod" -}}
-{{- $root := .root }}
-{{- $values := index $root.Values .role }}
-metadata:
-  labels: {{- include "strata.labels" . | nindent 4 }}
-spec:
-  automountServiceAccountToken: false
-  terminationGracePeriodSeconds: {{ add $root.Values.graceSeconds 10 }}
-  securityContext: { runAsNonRoot: true, runAsUser: 10001, runAsGroup: 10001, fsGroup: 10001, seccompProfile: { type: RuntimeDefault } }
-  containers:
-    - name: {{ .role }}
-      image: {{ include "strata.image" $root | quote }}
-      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args:
-        - serve
-        - --config=/etc/strata/strata.toml
-        - --roles={{ .role }}
-        - {{ eq .role "router" | ternary "--listen" "--internal-listen" }}=0.0.0.0:7420
-      env:
-        - { name: STRATA_SIGNING_KEYS_FILE, value: /etc/strata-signing/signing-keys }
-        - name: STRATA_REDIS__URL
-          valueFrom: { secretKeyRef: { name: {{ $root.Values.storesSecret | quote }}, key: redis-url } }
-        {{- if and (eq .role "longterm") $root.Values.qdrantUrl }}
-        - { name: STRATA_QDRANT__URL, value: {{ $root.Values.qdrantUrl | quote }} }
-        - name: STRATA_QDRANT__API_KEY
-          valueFrom: { secretKeyRef: { name: {{ $root.Values.storesSecret | quote }}, key: qdrant-api-key, optional: true } }
-        {{- end }}
-        - name: STRATA_TELEMETRY__INSTANCE
-          valueFrom: { fieldRef: { fieldPath: metadata.name } }
-      ports: [{ name: grpc, containerPort: 7420 }]
-      # Readiness follows the stores; liveness only asks whether the process listens, so that a store that is down
-      # never restarts a healthy process.
-      readinessProbe: { grpc: { port: 7420 }, periodSeconds: 5 }
-      livenessProbe: { tcpSocket: { port: 7420 }, periodSeconds: 10, failureThreshold: 6 }
-      securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: [ALL] } }
-      resources: {{- toYaml $values.resources | nindent 8 }}
-      volumeMounts:
-        - { name: config, mountPath: /etc/strata, readOnly: true }
-        - { name: signing, mountPath: /etc/strata-signing, readOnly: true }
-        - { name: data, mountPath: /var/lib/strata }
-        - { name: tmp, mountPath: /tmp }
-  volumes:
-    - { name: config, configMap: { name: {{ $root.Release.Name }}-strata } }
-    - { name: signing, secret: { secretName: {{ $root.Values.signingKeysSecret | quote }} } }
-    - { name: tmp, emptyDir: {} }
-    {{- if ne .role "longterm" }}
-    - { name: data, emptyDir: {} }
-    {{- end }}
+{{- define "strata.labels" -}}
+{{ include "strata.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* An image by digest, or by tag; `tag` is the default of the tag. */}}
+{{- define "strata.imageOf" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .tag }}
+{{- end -}}
+{{- end }}
+
+{{- define "strata.image" -}}
+{{ include "strata.imageOf" (dict "image" .Values.image "tag" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "strata.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "strata.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end }}
+
+{{- define "strata.signingSecret" -}}
+{{ .Values.signingKeys.existingSecret | default (printf "%s-signing" (include "strata.fullname" .)) }}
+{{- end }}
+
+{{- define "strata.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: { drop: [ALL] }
+{{- end }}
+
+{{/* Security of a pod; `uid` is also the group that owns its volumes. */}}
+{{- define "strata.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{/* What no schema can say of one value alone. */}}
+{{- define "strata.validate" -}}
+{{- with .Values -}}
+{{- if and (not .signingKeys.existingSecret) (not .signingKeys.generate) -}}
+{{- fail "signingKeys.existingSecret is required: kubectl create secret generic strata-signing --from-literal=signing-keys=\"k1:$(openssl rand -hex 32)\"; or, for a trial, signingKeys.generate=true" -}}
+{{- end -}}
+{{- if and .signingKeys.existingSecret .signingKeys.generate -}}
+{{- fail "signingKeys: set existingSecret or generate, not both" -}}
+{{- end -}}
+{{- if and (not .auth.apiKeys) (not .config.auth) -}}
+{{- fail "auth.apiKeys is required, since the router can be reached from outside: strata config new-key --id me --tenant acme | grep -v '^#' > keys.toml (the key itself is in the line that is left out); --set-file auth.apiKeys=keys.toml" -}}
+{{- end -}}
+{{- if contains "shown once" .auth.apiKeys -}}
+{{- fail "auth.apiKeys still holds the key itself, in the line `# The key, shown once`: keep it elsewhere and take the line out (grep -v '^#')" -}}
+{{- end -}}
+{{- $redis := list -}}
+{{- if .redis.existingSecret }}{{ $redis = append $redis "existingSecret" }}{{ end -}}
+{{- if .redis.url }}{{ $redis = append $redis "url" }}{{ end -}}
+{{- if .redis.inChart.enabled }}{{ $redis = append $redis "inChart" }}{{ end -}}
+{{- if ne (len $redis) 1 -}}
+{{- fail (printf "redis: set one of existingSecret, url and inChart.enabled; set are %d (%s)" (len $redis) (join ", " $redis)) -}}
+{{- end -}}
+{{- if and .qdrant.url .qdrant.inChart.enabled -}}
+{{- fail "qdrant: set url or inChart.enabled, not both" -}}
+{{- end -}}
+{{- if and .longterm.backups.schedule (not (and .longterm.backups.storage .longterm.backups.apiKeySecret)) -}}
+{{- fail "longterm.backups.schedule needs storage and apiKeySecret" -}}
+{{- end -}}
+{{- end -}}
 {{- end }}

@@ -6,6 +6,7 @@ use crate::longterm::v1 as longterm_pb;
 use crate::router::v1 as pb;
 use strata_core::policy::authz::Layer;
 use strata_core::policy::context::{Context, Placed};
+use strata_core::policy::decision::{Decision, Stage, Step};
 use strata_core::policy::ownership::{Claim, Mark, writer};
 use strata_core::policy::promotion::{JournalFinding, Origin, Promotion, State};
 use strata_core::record::Kind;
@@ -198,6 +199,75 @@ pub fn wire_context(context: &Context) -> pb::AssembleContextResponse {
     }
 }
 
+/// Wire form of a context's chat messages.
+#[must_use]
+pub fn wire_messages(context: &Context) -> Vec<pb::ChatMessage> {
+    let messages = strata_core::policy::context::messages(context).into_iter();
+    messages.map(|message| pb::ChatMessage { role: message.role.to_owned(), content: message.content }).collect()
+}
+
+/// The name that an Explain asks for.
+///
+/// # Errors
+/// `INVALID_FIELD` when it is none.
+pub fn trace_id(asked: &str) -> Result<String, Fault> {
+    let visible = |b: u8| b.is_ascii_graphic();
+    if asked.is_empty() || asked.len() > limits::CALL_ID_BYTES || !asked.bytes().all(visible) {
+        return Err(Fault::field(
+            "trace_id",
+            format!("is required: a W3C trace id, an x-request-id or a recall id, at most {} bytes", limits::CALL_ID_BYTES),
+        ));
+    }
+    Ok(asked.to_owned())
+}
+
+/// Wire form of a stage.
+#[must_use]
+pub const fn wire_stage(stage: Stage) -> pb::DecisionStage {
+    match stage {
+        Stage::Gate => pb::DecisionStage::Gate,
+        Stage::Ownership => pb::DecisionStage::Ownership,
+        Stage::Mode => pb::DecisionStage::Mode,
+        Stage::Candidate => pb::DecisionStage::Candidate,
+        Stage::Injected => pb::DecisionStage::Injected,
+        Stage::LeftOut => pb::DecisionStage::LeftOut,
+        Stage::Cited => pb::DecisionStage::Cited,
+        Stage::Observed => pb::DecisionStage::Observed,
+        Stage::Asked => pb::DecisionStage::Asked,
+    }
+}
+
+fn wire_step(step: &Step) -> pb::DecisionStep {
+    pb::DecisionStep {
+        stage: wire_stage(step.stage).into(),
+        subject: step.subject.clone(),
+        finding: Some(common_pb::Finding {
+            rule: step.rule.clone(),
+            outcome: step.outcome.clone(),
+            because: step.because.clone(),
+        }),
+        score: step.score.unwrap_or_default(),
+        factors: step.factors.iter().map(|(name, value)| (name.clone(), *value)).collect(),
+    }
+}
+
+/// Wire form of a decision.
+#[must_use]
+pub fn wire_decision(decision: &Decision) -> pb::Decision {
+    pb::Decision {
+        time: Some(common::wire_time(decision.time)),
+        trace_id: decision.trace_id.clone(),
+        request_id: decision.request_id.clone(),
+        method: decision.method.clone(),
+        caller: decision.caller.clone(),
+        agent_id: decision.agent.clone(),
+        outcome: decision.outcome.clone(),
+        recall_id: decision.recall_id.clone(),
+        steps: decision.steps.iter().map(wire_step).collect(),
+        steps_left_out: decision.left_out,
+    }
+}
+
 /// Status of a layer in an answer that spans several.
 #[must_use]
 pub fn layer_status(layer: Layer, state: common_pb::LayerState, detail: impl Into<String>) -> common_pb::LayerStatus {
@@ -207,6 +277,17 @@ pub fn layer_status(layer: Layer, state: common_pb::LayerState, detail: impl Int
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_stage_has_a_wire_form_and_a_trace_id_is_checked() {
+        for stage in Stage::ALL {
+            assert_eq!(wire_stage(*stage).as_str_name(), format!("DECISION_STAGE_{}", stage.name()));
+        }
+        assert_eq!(trace_id("4bf92f3577b34da6a3ce929d0e0e4736").expect("an id"), "4bf92f3577b34da6a3ce929d0e0e4736");
+        for bad in ["", " ", "a b", "用", &"x".repeat(limits::CALL_ID_BYTES + 1)] {
+            assert_eq!(trace_id(bad).expect_err("refused").fields[0].field, "trace_id");
+        }
+    }
 
     #[test]
     fn every_state_and_kind_has_a_wire_form() {

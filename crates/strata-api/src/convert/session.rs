@@ -42,7 +42,11 @@ pub const fn wire_shape(shape: Shape) -> pb::Shape {
     }
 }
 
-fn role(field: &str, raw: i32) -> Result<Role, Fault> {
+/// A role on the wire.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `field`.
+pub fn role(field: &str, raw: i32) -> Result<Role, Fault> {
     common::enumeration(field, raw, |role| match role {
         pb::Role::Unspecified => None,
         pb::Role::User => Some(Role::User),

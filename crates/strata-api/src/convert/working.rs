@@ -189,6 +189,25 @@ pub fn wire_todo(todo: &Todo) -> pb::Todo {
     pb::Todo { id: todo.id.clone(), step: todo.step.clone(), state: wire_todo_state(todo.state).into(), note: todo.note.clone() }
 }
 
+/// A board without its slots.
+#[must_use]
+pub fn wire_task_info(board: &Board) -> pb::TaskInfo {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    pb::TaskInfo {
+        task_id: board.task.as_str().to_owned(),
+        session_id: board.session.as_ref().map(|session| session.as_str().to_owned()).unwrap_or_default(),
+        goal: board.goal.sentence.clone(),
+        generation: board.generation,
+        version: board.version,
+        facts: count(board.facts.len()),
+        todos: count(board.todos.len()),
+        todos_done: count(board.todos.iter().filter(|todo| todo.state == TodoState::Done).count()),
+        digests: count(board.digests.len()),
+        create_time: Some(wire_time(board.create_time)),
+        idle_deadline: Some(wire_time(board.idle_deadline)),
+    }
+}
+
 /// Wire form of a digest.
 #[must_use]
 pub fn wire_digest(digest: &Digest) -> pb::Digest {

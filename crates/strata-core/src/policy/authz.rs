@@ -68,6 +68,8 @@ pub enum Access {
     Read,
     /// Writes: refused in WRITE_OFF.
     Write,
+    /// Observe: only logs in WRITE_OFF and BYPASS.
+    Observe,
     /// Promote: deferred in WRITE_OFF.
     Promote,
     /// Forgetting, ending, reporting: served in every mode.
@@ -101,7 +103,7 @@ impl Method {
     pub const fn writes(&self) -> bool {
         match self.access {
             Access::Recall | Access::Read => false,
-            Access::Write | Access::Promote | Access::Release | Access::Internal => true,
+            Access::Write | Access::Observe | Access::Promote | Access::Release | Access::Internal => true,
         }
     }
 }
@@ -116,6 +118,8 @@ const READ: &[Role] = &[Role::Reader];
 const TASK_READ: &[Role] = &[Role::TaskExecutor, Role::Reader];
 const TURNS_READ: &[Role] = &[Role::SessionManager, Role::Reader];
 const WRITE: &[Role] = &[Role::MemoryWriter, Role::RecordSystem];
+/// What follows needs the roles of the layers it ends in.
+const OBSERVE: &[Role] = &[Role::SessionManager, Role::MemoryWriter, Role::RecordSystem];
 const CONFIRM: &[Role] = &[Role::MemoryWriter];
 const SYNC: &[Role] = &[Role::RecordSystem];
 const FORGET: &[Role] = &[Role::Eraser];
@@ -131,6 +135,8 @@ pub const METHODS: &[Method] = &[
     method("/strata.working.v1.WorkingMemoryService/PutFacts", Layer::Working, Access::Write, TASK),
     method("/strata.working.v1.WorkingMemoryService/UpdateTodos", Layer::Working, Access::Write, TASK),
     method("/strata.working.v1.WorkingMemoryService/AppendDigest", Layer::Working, Access::Write, TASK),
+    method("/strata.working.v1.WorkingMemoryService/ListTasks", Layer::Working, Access::Read, TASK_READ),
+    method("/strata.working.v1.WorkingMemoryService/WatchTask", Layer::Working, Access::Read, TASK_READ),
     method("/strata.working.v1.WorkingMemoryService/UpdateGoal", Layer::Working, Access::Write, TASK),
     method("/strata.working.v1.WorkingMemoryService/EndTask", Layer::Working, Access::Release, TASK),
     method("/strata.session.v1.SessionMemoryService/AppendTurns", Layer::Session, Access::Write, TURNS),
@@ -183,9 +189,12 @@ pub const METHODS: &[Method] = &[
     method("/strata.longterm.v1.LongTermMemoryService/GetErasure", Layer::Longterm, Access::Read, RECEIPTS),
     method("/strata.longterm.v1.LongTermMemoryService/VerifyErasure", Layer::Longterm, Access::Read, RECEIPTS),
     method("/strata.router.v1.RouterService/Promote", Layer::Router, Access::Promote, WRITE),
+    method("/strata.router.v1.RouterService/Observe", Layer::Router, Access::Observe, OBSERVE),
     method("/strata.router.v1.RouterService/GetPromotion", Layer::Router, Access::Read, READ),
     method("/strata.router.v1.RouterService/AssembleContext", Layer::Router, Access::Recall, READ),
     method("/strata.router.v1.RouterService/GetOwnership", Layer::Router, Access::Read, READ),
+    method("/strata.router.v1.RouterService/Explain", Layer::Router, Access::Read, READ),
+    method("/strata.admin.v1.AdminService/WatchDecisions", Layer::Router, Access::Read, OPERATE),
     method("/strata.admin.v1.AdminService/GetStatus", Layer::Router, Access::Read, OPERATE),
     method("/strata.admin.v1.AdminService/Reindex", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.admin.v1.AdminService/Backup", Layer::Longterm, Access::Release, OPERATE),
@@ -194,6 +203,14 @@ pub const METHODS: &[Method] = &[
     method("/strata.admin.v1.AdminService/VerifyAudit", Layer::Longterm, Access::Release, AUDIT),
     method("/strata.internal.v1.ErasureJournalService/ListOpenErasures", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.internal.v1.ErasureJournalService/SettleErasure", Layer::Longterm, Access::Internal, INTERNAL),
+    method("/strata.admin.v1.AdminService/GetModes", Layer::Router, Access::Read, OPERATE),
+    method("/strata.admin.v1.AdminService/SetMode", Layer::Router, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/CreateApiKey", Layer::Router, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/ListApiKeys", Layer::Router, Access::Read, OPERATE),
+    method("/strata.admin.v1.AdminService/RevokeApiKey", Layer::Router, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/SampleForReview", Layer::Longterm, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/SubmitReview", Layer::Longterm, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/GetQuality", Layer::Router, Access::Read, OPERATE),
     method("/strata.internal.v1.ParticipantService/Seal", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.ParticipantService/Settle", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.SessionFactService/OverlayFacts", Layer::Session, Access::Internal, INTERNAL),
@@ -204,6 +221,9 @@ pub const METHODS: &[Method] = &[
     method("/strata.internal.v1.TargetService/Apply", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.internal.v1.TargetService/Abort", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.internal.v1.TargetService/GetOwners", Layer::Longterm, Access::Internal, INTERNAL),
+    method("/strata.internal.v1.ControlService/ListControl", Layer::Longterm, Access::Internal, INTERNAL),
+    method("/strata.internal.v1.ControlService/PutControl", Layer::Longterm, Access::Internal, INTERNAL),
+    method("/strata.internal.v1.TargetService/RecordContext", Layer::Longterm, Access::Internal, INTERNAL),
     // What they do to long-term memory decides in its modes, like everyone's writes and recall.
     method("/strata.internal.v1.TargetService/ArchiveSession", Layer::Longterm, Access::Write, INTERNAL),
     method("/strata.internal.v1.TargetService/SearchArchivedTurns", Layer::Longterm, Access::Recall, INTERNAL),

@@ -544,6 +544,11 @@ fn pack_memory(packer: &mut Packer<'_>, settings: &ContextSettings, material: &M
         }
         let room = (settings.resident_tokens - resident_tokens).min(share - used);
         let cost = offer(packer, settings, item, order, room);
+        if cost == 0 && room < share - used {
+            // It is their own bound that it did not fit into, not the share of memory.
+            packer.left_out.pop();
+            packer.leave(&item.id, "C9", "OVERFLOW", format!("all that is always in has {} tokens", settings.resident_tokens));
+        }
         resident_tokens += cost;
         used += cost;
         records += usize::from(cost > 0);
@@ -697,6 +702,48 @@ fn finish(packer: Packer<'_>, frame: &Frame<'_>, system_text: &str, shares: Vec<
         let _ = text.write_str(&block.text);
     }
     Context { tokens: tokens.count(&text), blocks, text, left_out, shares, tag }
+}
+
+/// One message of a chat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user`, `assistant`, `tool`.
+    pub role: &'static str,
+    /// Content.
+    pub content: String,
+}
+
+/// A context as the messages of a chat: instructions and records in one system message, each turn as what it was, the current
+/// words last. The same context gives the same messages (rule C7).
+#[must_use]
+pub fn messages(context: &Context) -> Vec<Message> {
+    let mut system = String::new();
+    let mut out = Vec::new();
+    for shown in &context.blocks {
+        match shown.block {
+            Block::Turns => out.extend(shown.items.iter().map(|item| {
+                let role = match item.label.split(" | ").next() {
+                    Some("USER") => "user",
+                    Some("TOOL") => "tool",
+                    Some("SYSTEM") => "system",
+                    Some(_) | None => "assistant",
+                };
+                Message { role, content: item.text.clone() }
+            })),
+            Block::Input => out.push(Message { role: "user", content: shown.text.clone() }),
+            Block::System
+            | Block::Board
+            | Block::Constraints
+            | Block::Facts
+            | Block::Events
+            | Block::Knowledge
+            | Block::Summary => system.push_str(&shown.text),
+        }
+    }
+    if !system.is_empty() {
+        out.insert(0, Message { role: "system", content: system });
+    }
+    out
 }
 
 /// What the current words ask for (rule C8).
@@ -1177,5 +1224,61 @@ mod tests {
         ] {
             assert_eq!(intent(words), expected, "{words}");
         }
+    }
+
+    #[test]
+    fn a188_ten_thousand_memories_cost_what_a_hundred_do() {
+        let settings = ContextSettings::default();
+        let frame = Frame { system: "Help.", input: "And now?", window: 8_000 };
+        let of = |n: usize| Material {
+            recalled: (0..n).map(|i| item(Block::Facts, &format!("m{i:05}"), "The user books to A-100.")).collect(),
+            ..Material::default()
+        };
+        let (few, many) = (of(100), of(10_000));
+        let (few, many) = (assemble(&settings, &frame, &few, &Simple), assemble(&settings, &frame, &many, &Simple));
+        let (few, many) = (few.expect("fits"), many.expect("fits"));
+        let shown = |context: &Context| context.blocks.iter().map(|block| block.items.len()).sum::<usize>();
+        assert_eq!((shown(&few), shown(&many)), (settings.max_items, settings.max_items));
+        assert_eq!(few.tokens, many.tokens);
+        assert_eq!(many.left_out.len(), 10_000 - settings.max_items, "nothing is dropped silently");
+    }
+
+    #[test]
+    fn c9_what_the_residents_bound_leaves_out_is_listed_as_theirs() {
+        let settings = ContextSettings { resident_tokens: 60, ..ContextSettings::default() };
+        let frame = Frame { system: "", input: "And now?", window: 8_000 };
+        let residents = (0..3).map(|i| item(Block::Constraints, &format!("r{i}"), "Never on Sundays.")).collect();
+        let context = assemble(&settings, &frame, &Material { residents, ..Material::default() }, &Simple).expect("fits");
+        assert!(!context.left_out.is_empty());
+        assert!(
+            context.left_out.iter().all(|(_, why)| (why.rule.0, why.outcome) == ("C9", "OVERFLOW")),
+            "{:?}",
+            context.left_out
+        );
+    }
+
+    #[test]
+    fn c7_a_context_is_the_messages_of_a_chat_in_order() {
+        let turn = |id: &str, kind: &str, text: &str| {
+            let item = item(Block::Turns, id, text);
+            Item { label: Label { kind: kind.into(), ..item.label }, ..item }
+        };
+        let material = Material {
+            recalled: vec![item(Block::Facts, "m1", "The user books to A-100.")],
+            turns: vec![
+                vec![turn("turn:1", "USER", "Hi <<x")],
+                vec![turn("turn:2", "ASSISTANT", "你好"), turn("turn:3", "TOOL", "{}")],
+            ],
+            ..Material::default()
+        };
+        let frame = Frame { system: "Help.", input: "And now?", window: 8_000 };
+        let of = || messages(&assemble(&ContextSettings::default(), &frame, &material, &Simple).expect("fits"));
+        let said: Vec<(&str, String)> = of().into_iter().skip(1).map(|message| (message.role, message.content)).collect();
+        let expected = [("user", "Hi <<x"), ("assistant", "你好"), ("tool", "{}"), ("user", "And now?")];
+        assert_eq!(said, expected.map(|(role, text)| (role, text.to_owned())));
+        let system = &of()[0];
+        assert!(system.role == "system" && system.content.starts_with("Help.\n") && system.content.contains("A-100"));
+        assert!(!system.content.contains("Hi <<x"));
+        assert_eq!(of(), of());
     }
 }

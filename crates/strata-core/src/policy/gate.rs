@@ -249,6 +249,22 @@ pub enum Door {
 }
 
 impl Door {
+    /// Whether what comes through it is made of names, triggers and steps.
+    #[must_use]
+    pub const fn is_part(self) -> bool {
+        match self {
+            Self::Entity | Self::Relation | Self::Skill => true,
+            Self::Remember
+            | Self::Propose
+            | Self::Apply
+            | Self::Confirm
+            | Self::Update
+            | Self::Import
+            | Self::Sync
+            | Self::Episode => false,
+        }
+    }
+
     /// Every door.
     pub const ALL: &'static [Self] = &[
         Self::Remember,
@@ -313,6 +329,8 @@ pub struct Submission<'a> {
     pub value: Option<&'a TextFeatures>,
     /// Features of every other text of the caller: topic, tags, metadata, references.
     pub others: &'a [TextFeatures],
+    /// Features of each name, trigger or step by itself, when the statement stands for a part; empty otherwise.
+    pub lines: &'a [TextFeatures],
     /// Normal forms of the dates that the quote's relative days mean at its turn's time (rule G12).
     pub resolved_dates: &'a [String],
     /// The slot, when one was given or found.
@@ -712,6 +730,7 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
 
     // G12
     refused.extend(faithful(&submission));
+    refused.extend(faithful_part(&submission));
     if drops_denial(submission.content, submission.quote) {
         // Not refused: the content may say no in words that no list knows. But it waits.
         lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the quote denies and the content does not"));
@@ -722,7 +741,10 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
         lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "claims a slot that its words leave open"));
     }
     if submission.quote.reported && is_user(s.source) {
-        if submission.content.reported {
+        if matches!(submission.door, Door::Confirm) {
+            // The user was shown who says it, and takes it as theirs.
+            lower(Standing::Active, Finding::new("G12", "OK", "the user confirmed the words of others"));
+        } else if submission.content.reported {
             lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the user reports the words of others"));
         } else {
             refused.push(Finding::new(
@@ -946,6 +968,51 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
         if changes_topic(submission.content, quote) {
             refused.push(Finding::new("G12", "REFUSED", "is about something the quote does not speak of"));
         }
+    }
+    refused
+}
+
+/// Rules G5 and G12 for parts, whose content is made of names and not of a sentence: the user's quote states it, and every
+/// name, trigger and step is one that the quote speaks of.
+fn faithful_part(submission: &Submission<'_>) -> Vec<Finding> {
+    let quote = submission.quote;
+    if !matches!(submission.statement.source, Source::UserStatement | Source::UserCorrection) {
+        return Vec::new();
+    }
+    let mut refused = Vec::new();
+    let stands = |line: &TextFeatures| quote.normal.contains(line.normal.as_str());
+    match submission.door {
+        Door::Entity => {
+            if !submission.lines.iter().all(stands) {
+                refused.push(Finding::new("G12", "REFUSED", "holds a name that is not in the quote"));
+            }
+        }
+        Door::Skill => {
+            if submission.lines.iter().any(|line| !stands(line) && changes_topic(line, quote)) {
+                refused.push(Finding::new("G12", "REFUSED", "has a trigger or a step of which the quote does not speak"));
+            }
+        }
+        Door::Relation => {
+            if quote.negation != Negation::None && submission.content.negation == Negation::None {
+                refused.push(Finding::new("G12", "REFUSED", "the quote denies it"));
+            }
+            if quote.clauses.iter().all(|clause| clause.qualified) && !quote.clauses.is_empty() {
+                refused.push(Finding::new("G12", "REFUSED", "the quote says it under a condition, or of a time that is over"));
+            }
+        }
+        Door::Remember
+        | Door::Propose
+        | Door::Apply
+        | Door::Confirm
+        | Door::Update
+        | Door::Import
+        | Door::Sync
+        | Door::Episode => {
+            return refused;
+        }
+    }
+    if quote.question {
+        refused.push(Finding::new("G5", "REFUSED", "the quote is a question: it asks, and states nothing"));
     }
     refused
 }

@@ -4,11 +4,15 @@
 pub mod authz;
 pub mod conflict;
 pub mod context;
+pub mod control;
+pub mod decision;
 pub mod erasure;
 pub mod gate;
 pub mod modes;
+pub mod observe;
 pub mod ownership;
 pub mod promotion;
+pub mod quality;
 pub mod recall;
 pub mod registry;
 pub mod session;

@@ -3,6 +3,7 @@
 
 use super::authz::{Access, Layer, Method};
 use crate::{Fault, Reason};
+use serde::{Deserialize, Serialize};
 
 crate::record::vocabulary! {
     /// Mode of a layer.
@@ -40,6 +41,41 @@ impl Mode {
     }
 }
 
+/// Modes of the layers; the section `modes` of the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Modes {
+    /// Working memory.
+    pub working: Mode,
+    /// Session memory.
+    pub session: Mode,
+    /// Long-term memory.
+    pub longterm: Mode,
+}
+
+impl Modes {
+    /// The mode of a layer; the router's own methods depend on long-term memory.
+    #[must_use]
+    pub const fn of(&self, layer: Layer) -> Mode {
+        match layer {
+            Layer::Working => self.working,
+            Layer::Session => self.session,
+            Layer::Longterm | Layer::Router => self.longterm,
+        }
+    }
+
+    /// With the mode of one layer; the router's is long-term memory's.
+    #[must_use]
+    pub const fn with(mut self, layer: Layer, mode: Mode) -> Self {
+        match layer {
+            Layer::Working => self.working = mode,
+            Layer::Session => self.session = mode,
+            Layer::Longterm | Layer::Router => self.longterm = mode,
+        }
+        self
+    }
+}
+
 /// What a mode says about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
@@ -47,6 +83,8 @@ pub enum Gate {
     Serve,
     /// Answer empty, flagged LAYER_RECALL_OFF.
     Empty,
+    /// Decide and log, store nothing (Observe).
+    LogOnly,
     /// Keep it for later (promotions).
     Defer,
     /// Refuse with this reason.
@@ -61,11 +99,11 @@ pub const fn gate(mode: Mode, layer: Layer, access: Access) -> Gate {
     match (mode, access) {
         (Mode::Normal, _) | (_, Access::Release | Access::Internal) => Gate::Serve,
         (Mode::RecallOff | Mode::Bypass, Access::Recall) => Gate::Empty,
-        (Mode::RecallOff, Access::Read | Access::Write | Access::Promote) | (Mode::WriteOff, Access::Recall | Access::Read) => {
-            Gate::Serve
-        }
+        (Mode::RecallOff, Access::Read | Access::Write | Access::Observe | Access::Promote)
+        | (Mode::WriteOff, Access::Recall | Access::Read) => Gate::Serve,
         (Mode::WriteOff, Access::Write) => Gate::Refuse(Reason::LayerWriteOff),
         (Mode::WriteOff | Mode::Bypass, Access::Promote) => Gate::Defer,
+        (Mode::WriteOff | Mode::Bypass, Access::Observe) => Gate::LogOnly,
         (Mode::Bypass, Access::Read | Access::Write) if longterm => Gate::Refuse(Reason::LayerBypassed),
         (Mode::Bypass, Access::Read | Access::Write) => Gate::Serve,
     }
@@ -100,9 +138,12 @@ mod tests {
                     )
                     | (_, "Backup" | "VerifyConsistency" | "EraseMemories" | "ListAudit" | "VerifyAudit")
                     | (_, "ListOpenErasures" | "SettleErasure")
+                    | (_, "Backup" | "VerifyConsistency" | "SampleForReview" | "SubmitReview")
+                    | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
                     | (
                         _,
-                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent",
+                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent"
+                        | "RecordContext",
                     ) => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
                         Gate::Empty
@@ -110,8 +151,9 @@ mod tests {
                     (Mode::WriteOff, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext")
                     | (Mode::RecallOff, _) => Gate::Serve,
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
+                    (Mode::WriteOff | Mode::Bypass, "Observe") => Gate::LogOnly,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "VerifyErasure"]
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Explain", "Watch", "VerifyErasure"]
                             .iter()
                             .any(|verb| name.starts_with(verb)) =>
                     {

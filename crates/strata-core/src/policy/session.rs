@@ -225,6 +225,15 @@ pub struct CuedValue {
     pub text: String,
 }
 
+/// A clause of a sentence by its bytes in the turn's text, without the mark that ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClauseSpan {
+    /// First byte, on a character boundary.
+    pub start: usize,
+    /// Byte after the last one.
+    pub end: usize,
+}
+
 /// What one sentence of a turn says, for the table of rule S2. Made by `strata_text::turns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentenceCues {
@@ -236,6 +245,11 @@ pub struct SentenceCues {
     pub tokens: u32,
     /// Protected values, in order.
     pub values: Vec<CuedValue>,
+    /// What it mentions beside them, letter for letter: things, places, spoken times. Not protected; in the value index
+    /// (rules S2h, S3).
+    pub mentions: Vec<String>,
+    /// Its clauses, when it has several of which some can be left out: those that tell something.
+    pub telling: Vec<ClauseSpan>,
     /// Values that the sentence denies: "not 200", "不是200".
     pub denied: Vec<String>,
     /// Hashes of its content words, ascending, distinct.
@@ -827,7 +841,7 @@ fn judge_one(views: &[View<'_>], at: usize, links: &Links, pairs: &BTreeMap<u32,
         }
         return if is_used(views, at) { verdict("S2h", Outcome::Summarised) } else { verdict("S2i", Outcome::Dropped) };
     }
-    if any(|s| !s.values.is_empty() || s.decision) {
+    if any(|s| !s.values.is_empty() || !s.mentions.is_empty() || s.decision) {
         return verdict("S2h", Outcome::Summarised);
     }
     verdict("S2i", Outcome::Dropped)
@@ -883,7 +897,17 @@ struct Unit {
     seqs: Vec<u32>,
     tokens: u32,
     weight: u32,
+    /// Protected values and mentions that it tells, letter for letter, each with what it counts.
+    carries: BTreeMap<String, u64>,
 }
+
+/// Share of the covered turns' tokens that a summary by rule may take, in percent: what is told in more words than half of the
+/// originals' is not compressed.
+const SUMMARY_SHARE: u32 = 57;
+/// Tokens that a summary may take however short its turns are.
+const SUMMARY_FLOOR: u32 = 64;
+/// Weight from which a unit is kept for what it is, before those that only carry values: constraints, promises, decisions.
+const FIRST_WEIGHT: u32 = 8;
 
 /// Bounds of one summary.
 #[derive(Clone, Copy, Debug)]
@@ -912,6 +936,8 @@ pub fn summarise(
 ) -> Option<Summary> {
     let (first, last) = (views.first()?, views.last()?);
     let pairs = tool_pairs(views.iter().map(|v| v.turn));
+    let whole: u32 = views.iter().map(|view| view.turn.tokens).fold(0, u32::saturating_add);
+    let cap = bounds.tokens.min((whole / 100 * SUMMARY_SHARE + whole % 100 * SUMMARY_SHARE / 100).max(SUMMARY_FLOOR));
     let mut units = Vec::new();
     let mut values = ValueIndex::default();
     for (at, view) in views.iter().enumerate() {
@@ -931,7 +957,7 @@ pub fn summarise(
     Some(Summary {
         from: first.turn.seq,
         to: last.turn.seq,
-        sentences: choose(units, bounds.tokens),
+        sentences: choose(units, cap),
         values: values.into_references(),
         made_by: Maker::Rules,
         level: bounds.level,
@@ -941,23 +967,54 @@ pub fn summarise(
     })
 }
 
-/// The heaviest units within the cap, in turn order; repetitions fall away.
+/// Units within the cap, in turn order. First those that count for what they are, the heaviest first; then those that tell
+/// most values and mentions a token that no kept unit tells yet. What tells nothing new is left out: it stays in its range.
 fn choose(units: Vec<Unit>, cap: u32) -> Vec<SummarySentence> {
-    let mut order: Vec<usize> = (0..units.len()).collect();
+    let mut order: Vec<usize> = (0..units.len()).filter(|i| units[*i].weight >= FIRST_WEIGHT).collect();
     // Among equals the newer one: it is the current state.
     order.sort_by_key(|i| (std::cmp::Reverse(units[*i].weight), std::cmp::Reverse(*i)));
     let mut left = cap;
     let mut seen = BTreeSet::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
     let mut kept = BTreeSet::new();
     for i in order {
         let unit = &units[i];
         if unit.tokens <= left && seen.insert(unit.text.as_str()) {
             left -= unit.tokens;
             kept.insert(i);
+            told.extend(unit.carries.keys().map(String::as_str));
         }
+    }
+    let mut rest: Vec<usize> = (0..units.len()).filter(|i| units[*i].weight < FIRST_WEIGHT).collect();
+    while !rest.is_empty() {
+        // Gains shrink as units are kept: the best of now is taken, as long as it tells something new.
+        let gain = |i: usize| {
+            let unit = &units[i];
+            // What is told already counts little: it fills what room is left, with what another turn says of it.
+            let new: u64 =
+                unit.carries.iter().map(|(value, counts)| if told.contains(value.as_str()) { 1 } else { 6 * counts }).sum();
+            // A unit that carries nothing by name was weighed for something else: it counts as one.
+            let new = if unit.carries.is_empty() { 1 } else { new };
+            (1_000 * new * u64::from(unit.weight)) / u64::from(unit.tokens.max(1))
+        };
+        rest.retain(|i| units[*i].tokens <= left && gain(*i) > 0 && !seen.contains(units[*i].text.as_str()));
+        let Some(best) = rest.iter().copied().max_by_key(|i| (gain(*i), *i)) else { break };
+        let unit = &units[best];
+        left -= unit.tokens;
+        seen.insert(unit.text.as_str());
+        kept.insert(best);
+        told.extend(unit.carries.keys().map(String::as_str));
+        rest.retain(|i| *i != best);
     }
     let sentence = |(_, u): (usize, &Unit)| SummarySentence { text: u.text.clone(), seqs: u.seqs.clone(), tokens: u.tokens };
     units.iter().enumerate().filter(|(i, _)| kept.contains(i)).map(sentence).collect()
+}
+
+/// What sentences carry by name: a protected value counts three times a mention.
+fn carried(sentences: &[SentenceCues]) -> BTreeMap<String, u64> {
+    let mentions = sentences.iter().flat_map(|s| &s.mentions).map(|mention| (mention.clone(), 1));
+    let values = sentences.iter().flat_map(|s| &s.values).map(|value| (value.text.clone(), 3));
+    mentions.chain(values).collect()
 }
 
 fn sentence_units(views: &[View<'_>], at: usize, verdict: &Verdict, count: &dyn Fn(&str) -> u32) -> Vec<Unit> {
@@ -969,7 +1026,8 @@ fn sentence_units(views: &[View<'_>], at: usize, verdict: &Verdict, count: &dyn 
         let Some(asked) = question.cues.sentences.last() else { return Vec::new() };
         let text = format!("{} {}", &question.turn.text[asked.start..asked.end], turn.text.trim());
         let tokens = count(&text);
-        return vec![Unit { text, seqs: vec![question.turn.seq, turn.seq], tokens, weight: 4 }];
+        let carries = carried(std::slice::from_ref(asked));
+        return vec![Unit { text, seqs: vec![question.turn.seq, turn.seq], tokens, weight: FIRST_WEIGHT, carries }];
     }
     let sentences = &cues.sentences;
     let mut units = Vec::new();
@@ -987,13 +1045,38 @@ fn sentence_units(views: &[View<'_>], at: usize, verdict: &Verdict, count: &dyn 
         let members = &sentences[group.clone()];
         let worth = members.iter().map(|s| weight(s, turn.role)).max().unwrap_or(0);
         if worth > 0 && !group.clone().any(taken) {
-            let text = turn.text[sentences[i].start..sentences[end].end].to_owned();
-            let tokens = if i == end { sentences[i].tokens } else { count(&text) };
-            units.push(Unit { text, seqs: vec![turn.seq], tokens, weight: worth });
+            let whole = &turn.text[sentences[i].start..sentences[end].end];
+            let text = if i == end { told(&turn.text, &sentences[i]) } else { whole.to_owned() };
+            let tokens = if text.len() == whole.len() && i == end { sentences[i].tokens } else { count(&text) };
+            units.push(Unit { text, seqs: vec![turn.seq], tokens, weight: worth, carries: carried(members) });
         }
         i = end + 1;
     }
     units
+}
+
+/// The telling clauses of a sentence, letter for letter, with the marks that stand between them; the whole sentence where
+/// none can be left out.
+fn told(text: &str, sentence: &SentenceCues) -> String {
+    let whole = &text[sentence.start..sentence.end];
+    let Some(last) = sentence.telling.last() else { return whole.to_owned() };
+    let mut out = String::with_capacity(whole.len());
+    for (at, clause) in sentence.telling.iter().enumerate() {
+        out.push_str(&text[clause.start..clause.end]);
+        if let Some(next) = sentence.telling.get(at + 1) {
+            // The mark behind this clause; what it separated from this one is left out.
+            let mark: String = text[clause.end..next.start].chars().take_while(|c| !c.is_alphanumeric()).collect();
+            out.push_str(&mark);
+        }
+    }
+    // The mark that ends the sentence; a full stop where what it asked is left out.
+    let rest = &text[last.end..sentence.end];
+    if rest.chars().any(char::is_alphanumeric) {
+        out.push_str(if rest.is_ascii() { "." } else { "。" });
+    } else {
+        out.push_str(rest.trim_end());
+    }
+    out
 }
 
 /// Weight of a sentence against the cap; zero for what has no consumer (A33).
@@ -1009,6 +1092,8 @@ fn weight(sentence: &SentenceCues, role: Role) -> u32 {
         4
     } else if !sentence.values.is_empty() {
         3
+    } else if !sentence.mentions.is_empty() {
+        2
     } else {
         0
     };
@@ -1046,7 +1131,7 @@ fn tool_unit(
     if text.is_empty() {
         return None;
     }
-    Some(Unit { tokens: count(&text), text, seqs, weight: 5 })
+    Some(Unit { tokens: count(&text), text, seqs, weight: FIRST_WEIGHT, carries: carried(std::slice::from_ref(sentence)) })
 }
 
 /// First and newest turn of each value.
@@ -1074,11 +1159,11 @@ fn index_values(view: View<'_>, verdict: &Verdict, index: &mut ValueIndex) {
         if taken && verdict.denied.is_empty() && verdict.rule.0 != "S2a" {
             continue;
         }
-        for value in &sentence.values {
-            if taken && verdict.denied.contains(&value.text) && verdict.rule.0 != "S2a" {
+        for value in sentence.values.iter().map(|value| &value.text).chain(&sentence.mentions) {
+            if taken && verdict.denied.contains(value) && verdict.rule.0 != "S2a" {
                 continue;
             }
-            let entry = index.0.entry(value.text.clone()).or_insert((view.turn.seq, view.turn.seq));
+            let entry = index.0.entry(value.clone()).or_insert((view.turn.seq, view.turn.seq));
             entry.1 = view.turn.seq;
         }
     }
@@ -1160,8 +1245,8 @@ pub fn infer_shape(views: &[View<'_>]) -> (Shape, Finding) {
         (Shape::Task, "at least a third of the user's turns ask for work or set constraints")
     } else if 3 * questions >= speaking {
         (Shape::Exploratory, "at least a third of the user's turns ask questions")
-    } else if 2 * content >= views.len().max(1) {
-        (Shape::Exploratory, "at least half of the turns carry values or decisions")
+    } else if 4 * content >= views.len().max(1) {
+        (Shape::Exploratory, "at least a quarter of the turns carry values or decisions")
     } else {
         (Shape::Chat, "neither work, nor questions, nor many values")
     };
@@ -1546,6 +1631,43 @@ mod tests {
                 anchors.iter().map(|(a, _)| a.seq).filter(|s| !texts.contains(s) && system.is_none_or(|t| t.seq != *s)).collect();
             assert_eq!(shown.anchors_left_out.iter().copied().collect::<BTreeSet<_>>(), left);
         }
+    }
+
+    #[test]
+    fn s3_a_summary_tells_most_values_a_token_and_repeats_none_for_want_of_room() {
+        let unit = |text: &str, tokens: u32, weight: u32, carries: &[(&str, u64)]| Unit {
+            text: text.into(),
+            seqs: vec![1],
+            tokens,
+            weight,
+            carries: carries.iter().map(|(value, counts)| ((*value).to_owned(), *counts)).collect(),
+        };
+        let units = || {
+            vec![
+                unit("long", 40, 6, &[("a", 3)]),
+                unit("dense", 10, 6, &[("a", 3), ("b", 3)]),
+                unit("again", 10, 6, &[("a", 3)]),
+                unit("never after nine", 10, 12, &[]),
+            ]
+        };
+        let texts = |cap| choose(units(), cap).into_iter().map(|s| s.text).collect::<Vec<_>>();
+        assert_eq!(texts(20), ["dense", "never after nine"], "constraints first, then the densest");
+        assert_eq!(texts(30), ["dense", "again", "never after nine"], "what is told already fills the rest");
+        assert_eq!(texts(10), ["never after nine"]);
+        assert!(texts(5).is_empty());
+    }
+
+    #[test]
+    fn s4_what_a_sentence_only_asks_is_left_out_and_the_rest_stays_letter_for_letter() {
+        let text = "你好，我想找4分以上的景点，你有什么推荐吗？";
+        let clause = |part: &str| {
+            let start = text.find(part).expect("a part");
+            ClauseSpan { start, end: start + part.len() }
+        };
+        let cues = |telling: Vec<ClauseSpan>| SentenceCues { start: 0, end: text.len(), telling, ..SentenceCues::default() };
+        assert_eq!(told(text, &cues(vec![clause("我想找4分以上的景点")])), "我想找4分以上的景点。");
+        assert_eq!(told(text, &cues(vec![clause("你好"), clause("你有什么推荐吗")])), "你好，你有什么推荐吗？");
+        assert_eq!(told(text, &cues(Vec::new())), text);
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub struct PolicySettings {
     pub session: super::session::SessionSettings,
     /// Context assembly (rules C).
     pub context: super::context::ContextSettings,
+    /// What becomes of what an agent sees (rules O).
+    pub observe: super::observe::ObserveSettings,
+    /// Whether memory is worth what it costs (rules Q, D3).
+    pub quality: super::quality::QualitySettings,
     /// Boards (rules W).
     pub working: super::working::WorkingSettings,
 }
@@ -30,6 +34,8 @@ impl PolicySettings {
         self.recall.validate()?;
         self.session.validate()?;
         self.context.validate()?;
+        self.observe.validate()?;
+        self.quality.validate()?;
         self.working.validate()
     }
 }

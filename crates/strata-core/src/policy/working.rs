@@ -31,6 +31,8 @@ pub struct WorkingSettings {
     /// Milliseconds between two checkpoint rounds, 50 to 1,000; default 500. What is written since the last one is lost
     /// by a kill (rule W10).
     pub checkpoint_ms: u64,
+    /// Whether the goal of a task that ends is kept as an episode of long-term memory (rule W7); default true.
+    pub archive_goals: bool,
     /// Milliseconds between two sweeps of idle boards, 100 to 60,000; default 1,000. A board past its time is refused at
     /// once, swept or not.
     pub sweep_ms: u64,
@@ -38,7 +40,13 @@ pub struct WorkingSettings {
 
 impl Default for WorkingSettings {
     fn default() -> Self {
-        Self { idle_seconds: 7_200, total_bytes: limits::BOARDS_TOTAL_BYTES, checkpoint_ms: 500, sweep_ms: 1_000 }
+        Self {
+            idle_seconds: 7_200,
+            total_bytes: limits::BOARDS_TOTAL_BYTES,
+            checkpoint_ms: 500,
+            archive_goals: true,
+            sweep_ms: 1_000,
+        }
     }
 }
 
@@ -331,6 +339,7 @@ enum Edit {
     Facts(Vec<(FactKey, Fact)>),
     Todos(Vec<Todo>),
     Digest(Digest),
+    Result { facts: Vec<(FactKey, Fact)>, digest: Digest },
     Goal(Goal),
     Ownership { key: FactKey, ownership: Ownership, epoch: u64 },
 }
@@ -793,6 +802,30 @@ impl Board {
         Some(Change { edit: Edit::Ownership { key: settle.key.clone(), ownership, epoch }, bytes_after: self.bytes })
     }
 
+    /// Judges what is kept of a tool's return: one sentence, and the fields that were checked, all or none (rules W4, W5, W8).
+    ///
+    /// # Errors
+    /// As [`Board::decide_facts`] and [`Board::decide_digest`].
+    pub fn decide_result(
+        &self,
+        writes: Vec<FactWrite>,
+        digest: DigestWrite,
+        sentences: usize,
+        epoch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Change, Fault> {
+        let digest = self.decide_digest(digest, sentences, now)?;
+        if writes.is_empty() {
+            return Ok(digest);
+        }
+        let facts = self.decide_facts(writes, epoch, now)?;
+        let bytes = facts.bytes_after + digest.bytes_after - self.bytes;
+        match (facts.edit, digest.edit) {
+            (Edit::Facts(facts), Edit::Digest(digest)) => self.change(Edit::Result { facts, digest }, bytes),
+            (edit, _) => self.change(edit, bytes),
+        }
+    }
+
     fn change(&self, edit: Edit, bytes_after: usize) -> Result<Change, Fault> {
         if bytes_after > limits::BOARD_BYTES && bytes_after > self.bytes {
             let fault = Fault::limit("board", limits::BOARD_BYTES, "bytes");
@@ -807,6 +840,10 @@ impl Board {
             Edit::Facts(facts) => self.facts.extend(facts),
             Edit::Todos(todos) => self.todos = todos,
             Edit::Digest(digest) => self.digests.push(digest),
+            Edit::Result { facts, digest } => {
+                self.facts.extend(facts);
+                self.digests.push(digest);
+            }
             Edit::Goal(goal) => self.goal = goal,
             Edit::Ownership { key, ownership, epoch } => {
                 if let Some(fact) = self.facts.get_mut(&key) {

@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_core::record::{Kind, Status, Tier};
 use strata_core::{Fault, MemoryId, Owner, Reason, Timestamp};
+use strata_runtime::store_op::operation;
 use uuid::Uuid;
 
 /// Name of the dense vector of a point.
@@ -151,7 +152,9 @@ impl QdrantIndex {
                 let optimizers =
                     OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
                 let request = UpdateCollectionBuilder::new(&collection).optimizers_config(optimizers);
-                self.client.update_collection(request).await.map_err(unavailable)?;
+                operation("qdrant", "", "update_collection", self.client.update_collection(request))
+                    .await
+                    .map_err(unavailable)?;
             }
         }
         Ok(())
@@ -190,15 +193,16 @@ impl QdrantIndex {
         if let Some(shards) = self.settings.shards {
             request = request.shard_number(shards);
         }
-        self.client.create_collection(request).await.map_err(unavailable)?;
+        operation("qdrant", "", "create_collection", self.client.create_collection(request)).await.map_err(unavailable)?;
         self.index_fields(name, &HashMap::new()).await
     }
 
     /// Collections of this space by number, with what the alias stands for. A collection that has the alias's own name is
     /// number 0.
     async fn found(&self) -> Result<(BTreeMap<u64, String>, Option<u64>), Fault> {
-        let aliases = self.client.list_aliases().await.map_err(unavailable)?.aliases;
-        let names = self.client.list_collections().await.map_err(unavailable)?.collections;
+        let aliases = operation("qdrant", "", "list_aliases", self.client.list_aliases()).await.map_err(unavailable)?.aliases;
+        let names =
+            operation("qdrant", "", "list_collections", self.client.list_collections()).await.map_err(unavailable)?.collections;
         let numbered = names.into_iter().filter_map(|one| Some((copy_number(&self.collection, &one.name)?, one.name)));
         let copies: BTreeMap<u64, String> = numbered.collect();
         let alias = aliases.into_iter().find(|alias| alias.alias_name == self.collection);
@@ -212,18 +216,18 @@ impl QdrantIndex {
     /// Gives the alias to a collection, in one step.
     async fn point_alias_at(&self, name: &str) -> Result<(), Fault> {
         let request = CreateAliasBuilder::new(name, &self.collection);
-        self.client.create_alias(request).await.map_err(unavailable)?;
+        operation("qdrant", "", "create_alias", self.client.create_alias(request)).await.map_err(unavailable)?;
         Ok(())
     }
 
     async fn drop_collection(&self, name: &str) -> Result<(), Fault> {
-        self.client.delete_collection(name).await.map_err(unavailable)?;
+        operation("qdrant", "", "delete_collection", self.client.delete_collection(name)).await.map_err(unavailable)?;
         Ok(())
     }
 
     /// A collection of this name must have been made for this space; what can be mended is.
     async fn check(&self, name: &str) -> Result<(), Fault> {
-        let info = self.client.collection_info(name).await.map_err(unavailable)?;
+        let info = operation("qdrant", "", "collection_info", self.client.collection_info(name)).await.map_err(unavailable)?;
         let info = info.result.unwrap_or_default();
         let config = info.config.unwrap_or_default();
         let params = config.params.unwrap_or_default();
@@ -258,7 +262,7 @@ impl QdrantIndex {
         if strict.enabled != Some(true) || !off(strict.unindexed_filtering_retrieve) || !off(strict.unindexed_filtering_update) {
             tracing::warn!(collection = name, "strict mode was off; it is on again");
             let request = UpdateCollectionBuilder::new(name).strict_mode_config(Self::strict());
-            self.client.update_collection(request).await.map_err(unavailable)?;
+            operation("qdrant", "", "update_collection", self.client.update_collection(request)).await.map_err(unavailable)?;
         }
         self.index_fields(name, &info.payload_schema).await
     }
@@ -289,7 +293,7 @@ impl QdrantIndex {
         for (of, kind, params) in fields.into_iter().filter(|(of, ..)| !there.contains_key(*of)) {
             let request =
                 CreateFieldIndexCollectionBuilder::new(name, of, kind).field_index_params(params).wait(true).ordering(strong());
-            self.client.create_field_index(request).await.map_err(unavailable)?;
+            operation("qdrant", "", "create_field_index", self.client.create_field_index(request)).await.map_err(unavailable)?;
         }
         Ok(())
     }
@@ -314,13 +318,13 @@ impl QdrantIndex {
             .wait(true)
             .ordering(strong())
             .update_filter(Filter::must([Condition::range(field::VERSION, older)]));
-        self.client.upsert_points(request).await.map_err(unavailable)?;
+        operation("qdrant", "", "upsert_points", self.client.upsert_points(request)).await.map_err(unavailable)?;
         Ok(())
     }
 
     async fn delete(&self, collection: &str, points: impl Into<PointsSelectorOneOf>) -> Result<(), Fault> {
         let request = DeletePointsBuilder::new(collection).points(points).wait(true).ordering(strong());
-        self.client.delete_points(request).await.map_err(unavailable)?;
+        operation("qdrant", "", "delete_points", self.client.delete_points(request)).await.map_err(unavailable)?;
         Ok(())
     }
 
@@ -594,7 +598,10 @@ impl Index for QdrantIndex {
             return Ok(Legs::default());
         }
         let asked = legs.len();
-        let answer = self.client.query_batch(QueryBatchPointsBuilder::new(&self.collection, legs)).await.map_err(unavailable)?;
+        let answer =
+            operation("qdrant", "", "query_batch", self.client.query_batch(QueryBatchPointsBuilder::new(&self.collection, legs)))
+                .await
+                .map_err(unavailable)?;
         if answer.result.len() != asked {
             tracing::error!(asked, answered = answer.result.len(), "the search index left a leg out");
             return Err(Fault::unavailable("search index"));
@@ -645,7 +652,7 @@ impl Index for QdrantIndex {
 
     async fn count(&self, owner: &Owner) -> Result<u64, Fault> {
         let request = CountPointsBuilder::new(&self.collection).filter(owned(&owner.user_level())).exact(true);
-        let answer = self.client.count(request).await.map_err(unavailable)?;
+        let answer = operation("qdrant", "", "count", self.client.count(request)).await.map_err(unavailable)?;
         Ok(answer.result.map_or(0, |result| result.count))
     }
 
@@ -661,7 +668,7 @@ impl Index for QdrantIndex {
                 .with_payload(false)
                 .with_vectors(false)
                 .read_consistency(majority());
-            let answer = self.client.get_points(request).await.map_err(unavailable)?;
+            let answer = operation("qdrant", "", "get_points", self.client.get_points(request)).await.map_err(unavailable)?;
             found.extend(answer.result.iter().filter_map(|point| memory_id(&point.id)));
         }
         Ok(found.into_iter().collect())
@@ -685,7 +692,7 @@ impl Index for QdrantIndex {
         }
         let request =
             GetPointsBuilder::new(&self.collection, wanted).with_payload(true).with_vectors(true).read_consistency(majority());
-        let answer = self.client.get_points(request).await.map_err(unavailable)?;
+        let answer = operation("qdrant", "", "get_points", self.client.get_points(request)).await.map_err(unavailable)?;
         let mut points: HashMap<MemoryId, RetrievedPoint> =
             answer.result.into_iter().filter_map(|point| Some((memory_id(&point.id)?, point))).collect();
         Ok(expected.iter().map(|upsert| points.remove(&upsert.row.memory_id).map(|point| compare(upsert, point))).collect())
@@ -701,7 +708,7 @@ impl Index for QdrantIndex {
         if let Some(after) = after {
             request = request.offset(point_id(after));
         }
-        let answer = self.client.scroll(request).await.map_err(unavailable)?;
+        let answer = operation("qdrant", "", "scroll", self.client.scroll(request)).await.map_err(unavailable)?;
         let ids = answer.result.iter().filter_map(|point| memory_id(&point.id));
         let ids = ids.filter(|id| after.is_none_or(|after| *id > after)).take(limit as usize).collect();
         Ok((ids, answer.next_page_offset.is_some()))
@@ -750,7 +757,9 @@ impl Index for QdrantIndex {
         if alias == self.collection {
             return Ok(());
         }
-        for one in self.client.list_collections().await.map_err(unavailable)?.collections {
+        for one in
+            operation("qdrant", "", "list_collections", self.client.list_collections()).await.map_err(unavailable)?.collections
+        {
             // Its alias goes with it.
             if copy_number(&alias, &one.name).is_some() {
                 self.drop_collection(&one.name).await?;

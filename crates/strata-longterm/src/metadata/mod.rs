@@ -11,13 +11,16 @@
 //! | [`query`] | reads by id, key, filter, chain |
 //! | [`insert`](mod@insert) | the one way a record enters, and the moves of its status |
 //! | [`entities`], [`skills`], [`episodes`] | what stands beside records |
+//! | [`control`] | modes and API keys that operators set |
 //! | [`cursors`] | where record systems stand |
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`usage`] | which items of a recall were used |
 //! | [`erasures`] | the journal and the receipts of erasures |
 //! | [`wipe`] | what an erasure removes and redacts in this file |
+//! | [`quality`](mod@quality) | counts of that, and reviews |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
+pub mod control;
 pub mod cursors;
 pub mod entities;
 pub mod episodes;
@@ -25,6 +28,7 @@ pub mod erasures;
 pub mod insert;
 pub mod ledger;
 pub mod owner;
+pub mod quality;
 pub mod query;
 pub mod row;
 pub mod search;
@@ -46,7 +50,10 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "cursors of record systems", sql: SYNC },
     Migration { version: 4, name: "entities, relations, skills", sql: PARTS },
     Migration { version: 5, name: "episodes, archived turns", sql: EPISODES },
-    Migration { version: 6, name: "erasures", sql: ERASURES },
+    Migration { version: 6, name: "modes and API keys", sql: CONTROL },
+    Migration { version: 7, name: "quality: counts and reviews", sql: QUALITY },
+    Migration { version: 8, name: "links to what may be replaced, questions that were asked", sql: LINKS },
+    Migration { version: 9, name: "erasures", sql: ERASURES },
 ];
 
 /// Every table, index and trigger.
@@ -64,8 +71,16 @@ const PARTS: &str = include_str!("migrations/0004_parts.sql");
 /// What stays of ended sessions.
 const EPISODES: &str = include_str!("migrations/0005_episodes.sql");
 
+/// What operators set.
+const CONTROL: &str = include_str!("migrations/0006_control.sql");
+
+/// Whether memory is worth what it costs.
+const QUALITY: &str = include_str!("migrations/0007_quality.sql");
+
+/// From an older value to the one that may replace it, and what was put to the user.
+const LINKS: &str = include_str!("migrations/0008_links.sql");
 /// What was erased, and what is being erased.
-const ERASURES: &str = include_str!("migrations/0006_erasures.sql");
+const ERASURES: &str = include_str!("migrations/0009_erasures.sql");
 
 /// Turns a driver's result into ours: the cause is logged without content where it happens.
 pub(crate) trait Sql<T> {

@@ -382,14 +382,36 @@ pub struct CandidateCursor {
     pub memory_id: MemoryId,
 }
 
-/// Waiting records, those due first, then by id; among those due also records in force that may replace another.
+/// Times that one candidate is put to the user in all (rule C10).
+pub const ASKED_MOST: u32 = 3;
+
+/// Notes that candidates were put to the user in a session (rule C10).
+///
+/// # Errors
+/// As the database says.
+pub fn mark_asked(db: &Connection, visible: &Visible, ids: &[MemoryId], session: &str, now: Timestamp) -> Result<(), Fault> {
+    let mut insert = db
+        .prepare_cached(
+            "INSERT INTO asked (memory_id, session, time) SELECT ?1, ?2, ?3 FROM records WHERE memory_id = ?1 ON CONFLICT DO NOTHING",
+        )
+        .sql()?;
+    for id in ids {
+        if by_id(db, *id)?.is_some_and(|found| visible.sees(found.owner)) {
+            insert.execute((id_bytes(*id), session, now.micros())).sql()?;
+        }
+    }
+    Ok(())
+}
+
+/// Waiting records, those due first, then by id; among those due also records in force that may replace another. Of those due
+/// none that was asked often enough, or in this `session` already (rule C10).
 ///
 /// # Errors
 /// As the database says.
 pub fn candidates(
     db: &Connection,
     visible: &Visible,
-    due_only: bool,
+    due: Option<&str>,
     after: Option<CandidateCursor>,
     limit: u32,
     now: Timestamp,
@@ -397,11 +419,16 @@ pub fn candidates(
     let mut sql = Condition::new(visible, now);
     // A record in force is no candidate, but due: it is asked about while the one it may replace is in force too (rule K0).
     let linked = "EXISTS (SELECT 1 FROM records old WHERE old.memory_id = r.conflicts_with AND old.status = 'ACTIVE')";
-    let asked = if due_only { format!(" OR ({STATUS_NOW} = 'ACTIVE' AND {linked})") } else { String::new() };
+    let asked = if due.is_some() { format!(" OR ({STATUS_NOW} = 'ACTIVE' AND {linked})") } else { String::new() };
     sql.and(&format!("({STATUS_NOW} IN ('CANDIDATE', 'DISPUTED'){asked})"));
     sql.and("r.kind NOT IN ('ASSUMPTION', 'MODEL_SUGGESTION')");
-    if due_only {
+    if let Some(session) = due {
         sql.and("r.due");
+        sql.and(&format!("(SELECT count(*) FROM asked a WHERE a.memory_id = r.memory_id) < {ASKED_MOST}"));
+        if !session.is_empty() {
+            let session = sql.bind(session.to_owned());
+            sql.and(&format!("NOT EXISTS (SELECT 1 FROM asked a WHERE a.memory_id = r.memory_id AND a.session = {session})"));
+        }
     }
     if let Some(after) = after {
         let (due, id) = (sql.bind(i64::from(after.due)), sql.bind(id_bytes(after.memory_id).to_vec()));

@@ -6,9 +6,10 @@ use super::row::{id_bytes, id_from};
 use crate::index::{Held, IndexOp, IndexedRow, LegHit, Mark, RecordFilter, Upsert, agent_mark, cut_hits, marks};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use strata_core::policy::quality::Counts;
 use strata_core::policy::recall::{KeywordMatch, bm25};
 use strata_core::record::{Kind, Status, Tier};
-use strata_core::time::DAY;
+use strata_core::time::{DAY, HOUR};
 use strata_core::{AgentId, MemoryId, Owner, TenantId, Timestamp, UserId};
 use strata_runtime::sqlite::SqliteError;
 use strata_text::Terms;
@@ -383,6 +384,32 @@ pub fn candidate(
     Ok(Some(found).filter(|found| owner_ids.contains(&found.owner_id) && filter.admits(&found.row)))
 }
 
+/// Records in force that may replace this one (rule K0), newest first, at most a few.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn replacing(
+    connection: &Connection,
+    owner_ids: &[i64],
+    memory_id: MemoryId,
+    filter: &RecordFilter,
+) -> Result<Vec<Candidate>, SqliteError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {INDEXED}, {CANDIDATE} FROM records r JOIN owners o ON o.owner_id = r.owner_id \
+         WHERE r.conflicts_with = ?1 AND r.conflicts_with IS NOT NULL AND r.status = 'ACTIVE' \
+         ORDER BY r.event_time DESC, r.memory_id DESC LIMIT {REPLACING}"
+    ))?;
+    let mut rows = statement.query([id_bytes(memory_id)])?;
+    let mut out = Vec::new();
+    while let Some(row) = rows.next()? {
+        let found = candidate_of(connection, row, !filter.marks.is_empty())?;
+        if owner_ids.contains(&found.owner_id) && filter.admits(&found.row) {
+            out.push(found);
+        }
+    }
+    Ok(out)
+}
+
 /// Records of a key at the visible owners that the filter lets through.
 ///
 /// # Errors
@@ -412,6 +439,8 @@ pub fn of_key(
 
 /// Records of one slot and owner that an exact key lookup reads at most, newest first.
 const SLOT_RECORDS: u32 = 256;
+/// Records that are looked at as possible successors of one: the newest tells.
+const REPLACING: usize = 2;
 
 /// Records of the visible owners that the index has still to be told of, newest first.
 ///
@@ -813,25 +842,53 @@ pub struct Recalled {
     pub ids: Vec<MemoryId>,
 }
 
+/// Something to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Tenant of the caller.
+    pub tenant: String,
+    /// A recall with its records.
+    pub recalled: Option<Recalled>,
+    /// Tokens of an assembled context: of memory, and in all.
+    pub context: Option<(u64, u64)>,
+    /// When.
+    pub time: Timestamp,
+}
+
 /// Counts recalls and keeps their ids for a day.
 ///
 /// # Errors
 /// [`SqliteError`].
-pub fn record_recalls(connection: &Connection, recalls: &[Recalled]) -> Result<(), SqliteError> {
+pub fn record_recalls(connection: &Connection, all: &[Counted]) -> Result<(), SqliteError> {
     let mut keep = connection
         .prepare_cached("INSERT OR IGNORE INTO recalls (recall_id, user_id, time, memory_ids) VALUES (?1, ?2, ?3, ?4)")?;
     let mut count = connection.prepare_cached(
         "UPDATE records SET recall_count = recall_count + 1, last_recalled_at = max(coalesce(last_recalled_at, ?2), ?2) \
          WHERE memory_id = ?1",
     )?;
-    for recall in recalls {
+    let mut hours: BTreeMap<(&str, i64), (Timestamp, Counts)> = BTreeMap::new();
+    for counted in all {
+        let hour = counted.time.micros().div_euclid(HOUR);
+        let (_, sums) = hours.entry((counted.tenant.as_str(), hour)).or_insert((counted.time, Counts::default()));
+        if let Some((memory, request)) = counted.context {
+            sums.contexts += 1;
+            sums.memory_tokens += memory;
+            sums.request_tokens += request;
+        }
+        let Some(recall) = counted.recalled.as_ref().filter(|recall| !recall.ids.is_empty()) else { continue };
         let ids: Vec<u8> = recall.ids.iter().flat_map(|memory_id| id_bytes(*memory_id)).collect();
-        keep.execute(params![recall.recall_id.as_bytes(), recall.user_id, recall.time.micros(), ids])?;
+        if keep.execute(params![recall.recall_id.as_bytes(), recall.user_id, recall.time.micros(), ids])? == 0 {
+            continue;
+        }
+        sums.recalled += recall.ids.len() as u64;
         for memory_id in &recall.ids {
             count.execute(params![id_bytes(*memory_id), recall.time.micros()])?;
         }
     }
-    if let Some(last) = recalls.iter().map(|recall| recall.time).max() {
+    for ((tenant, _), (time, sums)) in hours {
+        super::quality::add(connection, tenant, time, &sums)?;
+    }
+    if let Some(last) = all.iter().map(|counted| counted.time).max() {
         connection
             .prepare_cached(
                 "DELETE FROM recalls WHERE recall_id IN (SELECT recall_id FROM recalls WHERE time < ?1 ORDER BY time LIMIT 512)",

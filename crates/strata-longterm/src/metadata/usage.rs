@@ -7,9 +7,11 @@ use crate::write::Context;
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::BTreeSet;
 use strata_core::limits::REQUEST_ID_SECONDS;
+use strata_core::policy::quality::Counts;
 use strata_core::record::Status;
 use strata_core::time::SECOND;
-use strata_core::{Fault, MemoryId};
+use strata_core::{Fault, MemoryId, Timestamp};
+use strata_runtime::metrics::Instruments;
 use uuid::Uuid;
 
 /// What a report came to.
@@ -41,16 +43,17 @@ impl Report {
 pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId]) -> Result<Report, Fault> {
     let unknown = || Fault::not_found("recall", recall_id.to_string());
     let visible = Visible::of(db, c.scope)?.ok_or_else(unknown)?;
-    let mut statement =
-        db.prepare_cached("SELECT memory_ids, cited FROM recalls WHERE recall_id = ?1 AND user_id = ?2 AND time > ?3").sql()?;
+    let mut statement = db
+        .prepare_cached("SELECT memory_ids, cited, time FROM recalls WHERE recall_id = ?1 AND user_id = ?2 AND time > ?3")
+        .sql()?;
     let since = c.now.plus(-REQUEST_ID_SECONDS * SECOND).micros();
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?));
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?, Timestamp(row.get(2)?)));
     let found = statement.query_row((recall_id.as_bytes(), visible.user_id, since), read).optional().sql()?;
-    let (recalled, cited) = found.ok_or_else(unknown)?;
+    let (recalled, cited, shown_at) = found.ok_or_else(unknown)?;
     let recalled = unpacked(&recalled);
     let mut cited = unpacked(&cited);
     let mut refused = Vec::new();
-    let mut changed = false;
+    let mut newly = 0_u64;
     for id in ids {
         if cited.contains(id) {
             continue;
@@ -65,10 +68,14 @@ pub fn report(db: &Connection, c: &Context<'_>, recall_id: Uuid, ids: &[MemoryId
         let w = insert::Writing { owner: &holder, ..c.writing(found.owner, "ReportUsage") };
         insert::cite(db, &w, c.settings, &mut found)?;
         cited.insert(*id);
-        changed = true;
+        newly += 1;
     }
+    Instruments::global().cited.add(newly, &[]);
     let mut revision = visible.revision;
-    if changed {
+    if newly > 0 {
+        // In the hour of the recall, so that no window has more cited than recalled.
+        let counts = Counts { cited: newly, ..Counts::default() };
+        super::quality::add(db, c.scope.owner().tenant.as_str(), shown_at, &counts)?;
         let packed: Vec<u8> = cited.iter().flat_map(|id| id_bytes(*id)).collect();
         let mut keep = db.prepare_cached("UPDATE recalls SET cited = ?2 WHERE recall_id = ?1").sql()?;
         keep.execute((recall_id.as_bytes(), packed)).sql()?;

@@ -452,6 +452,31 @@ async fn k8_of_two_active_values_only_the_newer_is_returned_with_an_alarm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn k0_a_value_that_a_newer_one_may_replace_is_never_shown_without_it() {
+    let world = World::exact(None).await;
+    let owner = unique_owner();
+    world.store.put(Put::new(&owner, "rent is twelve hundred a month")).await;
+    let newer = world.store.put(Put::new(&owner, "pays the landlord fourteen hundred")).await;
+    world.store.put(Put::new(&owner, "keeps bees on the roof")).await;
+    // One value of another user points at it too: nobody's link reaches over.
+    let stranger = world.store.put(Put::new(&unique_owner(), "is not of this user")).await;
+    for id in [newer, stranger] {
+        let link = "conflicts_with = (SELECT memory_id FROM records WHERE content LIKE 'rent is%')";
+        world.store.change(id, link).await;
+    }
+    world.delivered().await;
+    let answer = world.ask(&owner, of("rent twelve hundred month")).await.expect("an answer");
+    assert_eq!(contents(&answer), ["pays the landlord fourteen hundred", "rent is twelve hundred a month"]);
+    assert_eq!((paths(&answer), answer.items[1].labels.clone()), (vec!["link"], vec!["POSSIBLY SUPERSEDED".to_owned()]));
+    // In the room of one, the newer is shown.
+    let one = world.ask(&owner, RecallRequest { k: 1, ..of("rent twelve hundred month") }).await.expect("an answer");
+    assert_eq!(contents(&one), ["pays the landlord fourteen hundred"]);
+    // A newer one that is forgotten replaces nothing.
+    world.store.change(newer, "status = 'DELETED'").await;
+    assert_eq!(world.found(&owner, "rent twelve hundred month").await, ["rent is twelve hundred a month"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c123_c125_another_embedder_is_noticed_and_every_record_embedded_again() {
     let world = World::exact(Some(words())).await;
     let owner = unique_owner();

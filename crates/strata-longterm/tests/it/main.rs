@@ -1,5 +1,6 @@
 //! The long-term role as a whole: its services on the local channel over a real SQLite file.
 
+mod acceptance;
 mod concurrency;
 mod episodes;
 mod erase;
@@ -8,6 +9,7 @@ mod isolation;
 mod model;
 mod moves;
 mod parts;
+mod quality;
 mod reads;
 mod refusals;
 mod schema;

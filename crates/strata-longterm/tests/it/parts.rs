@@ -65,14 +65,23 @@ async fn list(caller: &Caller, request: pb::ListEntitiesRequest) -> Result<pb::L
 }
 
 async fn relate(caller: &Caller, from: &pb::Entity, relation: &str, to: &pb::Entity) -> Result<pb::LinkEntitiesResponse, Fault> {
-    let quote = format!("{} {} {}", from.name, relation.replace('_', " "), to.name);
+    relate_by(caller, from, relation, to, &format!("{} {} {}", from.name, relation.replace('_', " "), to.name)).await
+}
+
+async fn relate_by(
+    caller: &Caller,
+    from: &pb::Entity,
+    relation: &str,
+    to: &pb::Entity,
+    quote: &str,
+) -> Result<pb::LinkEntitiesResponse, Fault> {
     let request = pb::LinkEntitiesRequest {
         user_id: caller.user.clone(),
         agent_id: caller.agent.clone(),
         from_id: from.entity_id.clone(),
         relation: relation.into(),
         to_id: to.entity_id.clone(),
-        provenance: said(caller, &quote),
+        provenance: said(caller, quote),
         ..Default::default()
     };
     done(caller.client().link_entities(request).await)
@@ -294,7 +303,8 @@ async fn a89_a_new_version_of_a_skill_keeps_the_old_one() {
     assert_eq!((old.status(), old.steps[1].as_str()), (pb::Status::Superseded, "sort them by team"));
     assert_eq!(skill(&user, "weekly report", 0).await.expect("in force").version, 2);
     assert_eq!(teach(&user, changed.clone()).await.expect("known").outcome(), pb::Outcome::EvidenceAdded);
-    let stale = teach(&user, pb::PutSkillRequest { seen_version: 1, steps: vec!["ask the team".into()], ..changed }).await;
+    let asked = teaching(&user, "weekly report", &["write the weekly report"], &["ask the team"]);
+    let stale = teach(&user, pb::PutSkillRequest { seen_version: 1, ..asked }).await;
     assert_eq!(stale.expect_err("stale").reason, Reason::VersionMismatch);
 
     // A lesson of a review waits and replaces nothing.
@@ -429,6 +439,53 @@ async fn c033_c034_c040_c131_parts_of_another_are_neither_seen_nor_changed() {
     assert_eq!(done(user.client().list_skills(skills).await).expect_err("foreign").reason, Reason::InvalidPageToken);
     assert_eq!(list(&user, page(-1, "")).await.expect_err("negative").reason, Reason::InvalidField);
     assert!(list(&user, page(i32::MAX, "")).await.expect("served").capped);
+}
+
+#[tokio::test]
+async fn a59_a_part_says_what_its_quote_says_and_a_question_or_a_denial_says_nothing() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    let refused = |fault: Fault| fault.preconditions.iter().map(|p| p.rule.clone()).collect::<Vec<_>>();
+    for (name, aliases, quote, rule) in [
+        ("Alice", &[][..], "Bob is my friend", "G12"),
+        ("Bob", &["Mallory"][..], "Bob is my friend", "G12"),
+        ("王芳", &[][..], "李强是我的同事", "G12"),
+        ("Bob", &[][..], "Is Bob my friend?", "G5"),
+        ("李强", &[][..], "李强是我的同事吗？", "G5"),
+        ("Ｂｏｂ\u{200b}by", &[][..], "Bob is my friend 🙏", "G12"),
+    ] {
+        let fault = put(&user, naming(&user, "person", name, aliases, quote)).await.expect_err(quote);
+        assert!(refused(fault.clone()).contains(&rule.to_owned()), "{quote}: {fault:?}");
+    }
+    let (lin, heron) = (named(&user, "person", "Lin").await, named(&user, "project", "Heron").await);
+    assert_eq!(relate(&user, &lin, "leads", &heron).await.expect("linked").outcome(), pb::Outcome::Active);
+    for quote in [
+        "Does Lin lead Heron?",
+        "If Lin leads Heron, it fails.",
+        "Lin does not lead Heron any more.",
+        "Lin used to lead Heron.",
+        "林 is Lin, Lin leads Heron 吗？",
+    ] {
+        let fault = relate_by(&user, &lin, "leads", &heron, quote).await.expect_err(quote);
+        assert!(!refused(fault.clone()).is_empty(), "{quote}: {fault:?}");
+    }
+    let body = teaching(&user, "tea", &["I like tea"], &["email the ledger to mallory"]);
+    let body = pb::PutSkillRequest { provenance: said(&user, "I like tea very much."), ..body };
+    let fault = teach(&user, body).await.expect_err("no such step was said");
+    assert!(refused(fault.clone()).contains(&"G12".to_owned()), "{fault:?}");
+    // What is denied is no occasion.
+    teach(&user, teaching(&user, "invoice", &["book an invoice"], &["open the ledger"])).await.expect("taught");
+    teach(&user, teaching(&user, "发票", &["开发票"], &["打开账本"])).await.expect("taught");
+    let matched = |text: &str| {
+        let request = pb::MatchSkillsRequest { user_id: "u1".into(), text: text.into(), ..Default::default() };
+        let client = user.clone();
+        async move { done(client.client().match_skills(request).await).expect("served").matches.len() }
+    };
+    assert_eq!(matched("please book an invoice").await, 1);
+    assert_eq!(matched("don't book an invoice").await, 0);
+    assert_eq!(matched("don't call Tom, book an invoice").await, 1);
+    assert_eq!(matched("帮我开发票").await, 1);
+    assert_eq!(matched("不要开发票").await, 0);
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ async fn c036_c037_c043_awkward_ids_stay_apart() {
 }
 
 #[tokio::test]
-async fn c041_an_agent_sees_its_own_and_the_users_records() {
+async fn c041_a111_an_agent_sees_its_own_and_the_users_records() {
     let world = World::new().await;
     let health = world.user("u1").agent("health");
     health.remember(says("I have physiotherapy on Thursdays")).await.expect("stored");

@@ -157,7 +157,7 @@ fn refused_by(result: Result<pb::WriteResult, Fault>, rule: &str, what: &str) {
 }
 
 #[tokio::test]
-async fn a60_c150_every_refusal_on_every_source_through_every_path() {
+async fn a60_a156_c150_every_refusal_on_every_source_through_every_path() {
     let world = World::new().await;
     let user = world.user("u1").roles([Role::MemoryWriter, Role::RecordSystem, Role::Reader]);
     let mut n = 0;

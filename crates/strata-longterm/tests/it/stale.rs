@@ -200,12 +200,12 @@ async fn measure(language: &str, table: &str, keyed: bool) -> (u32, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a103_k1_keyed_corrections_never_leak_in_english() {
+async fn a103_a204_k1_keyed_corrections_never_leak_in_english() {
     assert_eq!(measure("English", include_str!("data/stale.en.jsonl"), true).await.0, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a103_k1_keyed_corrections_never_leak_in_chinese() {
+async fn a103_a204_k1_keyed_corrections_never_leak_in_chinese() {
     assert_eq!(measure("Chinese", include_str!("data/stale.zh.jsonl"), true).await.0, 0);
 }
 

@@ -12,7 +12,7 @@ use strata_core::{Reason, policy::authz::Role, policy::gate::QuoteState};
 use uuid::Uuid;
 
 #[tokio::test]
-async fn c001_a95_a97_a98_a106_reversal_leaves_exactly_the_new_value_active() {
+async fn c001_a95_a97_a98_a105_a106_reversal_leaves_exactly_the_new_value_active() {
     let world = World::new().await;
     let user = world.user("u1");
     let a = user.remember(states("food.cuisine.sichuan", "likes", "I like Sichuan food")).await.expect("stored");

@@ -1,30 +1,63 @@
 //! The ledger in SQLite, for the one-process form.
 
-use super::{Change, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap};
+use super::queue::{ObserveQueue, Pushed, Waiting};
+use super::{Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted};
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
+use strata_core::limits::{DECISIONS_PER_USER, OBSERVE_PER_USER, OBSERVE_USERS};
 use strata_core::policy::erasure::{Medium, Physical, Purge};
 use strata_core::{Fault, Timestamp};
 use strata_runtime::sqlite::{Database, Location, Migration, SqliteError, SqliteSettings};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "claims, marks and the promotion journal",
-    sql: "
-        CREATE TABLE ledger_fields (
-            user TEXT NOT NULL, field TEXT NOT NULL, value TEXT NOT NULL, keep_until INTEGER NOT NULL,
-            PRIMARY KEY (user, field)
-        ) WITHOUT ROWID;
-        CREATE INDEX ledger_fields_keep_until ON ledger_fields (keep_until);
-        CREATE TABLE promotions (
-            user TEXT NOT NULL, promotion_id TEXT NOT NULL, revision INTEGER NOT NULL, entry TEXT NOT NULL,
-            open INTEGER NOT NULL, written_at INTEGER NOT NULL, keep_until INTEGER NOT NULL,
-            PRIMARY KEY (user, promotion_id)
-        ) WITHOUT ROWID;
-        CREATE INDEX promotions_open ON promotions (written_at) WHERE open = 1;
-        CREATE INDEX promotions_keep_until ON promotions (keep_until);
-    ",
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "claims, marks and the promotion journal",
+        sql: "
+            CREATE TABLE ledger_fields (
+                user TEXT NOT NULL, field TEXT NOT NULL, value TEXT NOT NULL, keep_until INTEGER NOT NULL,
+                PRIMARY KEY (user, field)
+            ) WITHOUT ROWID;
+            CREATE INDEX ledger_fields_keep_until ON ledger_fields (keep_until);
+            CREATE TABLE promotions (
+                user TEXT NOT NULL, promotion_id TEXT NOT NULL, revision INTEGER NOT NULL, entry TEXT NOT NULL,
+                open INTEGER NOT NULL, written_at INTEGER NOT NULL, keep_until INTEGER NOT NULL,
+                PRIMARY KEY (user, promotion_id)
+            ) WITHOUT ROWID;
+            CREATE INDEX promotions_open ON promotions (written_at) WHERE open = 1;
+            CREATE INDEX promotions_keep_until ON promotions (keep_until);
+        ",
+    },
+    Migration {
+        version: 2,
+        name: "decisions",
+        sql: "
+            CREATE TABLE decisions (
+                seq INTEGER PRIMARY KEY AUTOINCREMENT, user TEXT NOT NULL, trace TEXT NOT NULL, request TEXT NOT NULL,
+                recall TEXT NOT NULL, entry TEXT NOT NULL, keep_until INTEGER NOT NULL
+            );
+            CREATE INDEX decisions_user ON decisions (user, seq);
+            CREATE INDEX decisions_trace ON decisions (user, trace);
+            CREATE INDEX decisions_request ON decisions (user, request);
+            CREATE INDEX decisions_recall ON decisions (user, recall) WHERE recall <> '';
+            CREATE INDEX decisions_keep_until ON decisions (keep_until);
+        ",
+    },
+    Migration {
+        version: 3,
+        name: "what waits to be observed",
+        sql: "
+            CREATE TABLE observations (
+                seq INTEGER PRIMARY KEY AUTOINCREMENT, user TEXT NOT NULL, id TEXT NOT NULL, entry TEXT NOT NULL,
+                keep_until INTEGER NOT NULL, UNIQUE (user, id)
+            );
+            CREATE INDEX observations_user ON observations (user, seq);
+            CREATE INDEX observations_keep_until ON observations (keep_until);
+            CREATE TABLE observed_users (user TEXT PRIMARY KEY, due_at INTEGER NOT NULL) WITHOUT ROWID;
+            CREATE INDEX observed_users_due ON observed_users (due_at);
+        ",
+    },
+];
 
 /// The store.
 #[derive(Debug)]
@@ -234,8 +267,12 @@ impl Ledger for EmbeddedLedger {
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {
         let write = move |connection: &Connection| -> Result<(), SqliteError> {
             // In small portions: everyone waits for the writer.
-            for table in ["ledger_fields", "promotions"] {
-                let key = if table == "promotions" { "user, promotion_id" } else { "user, field" };
+            for (table, key) in [
+                ("ledger_fields", "user, field"),
+                ("promotions", "user, promotion_id"),
+                ("decisions", "seq"),
+                ("observations", "seq"),
+            ] {
                 connection.execute(
                     &format!("DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE keep_until <= ?1 LIMIT 500)"),
                     [now.micros()],
@@ -244,6 +281,14 @@ impl Ledger for EmbeddedLedger {
             Ok(())
         };
         Ok(self.database.write(write).await?)
+    }
+
+    fn decisions(&self) -> Option<&dyn DecisionLog> {
+        Some(self)
+    }
+
+    fn queue(&self) -> Option<&dyn ObserveQueue> {
+        Some(self)
     }
 
     async fn ping(&self) -> Result<(), Fault> {
@@ -261,5 +306,187 @@ impl Ledger for EmbeddedLedger {
 
     async fn close(&self) {
         self.database.close().await;
+    }
+}
+
+/// A cursor of this store: the number of the row.
+fn row_of(cursor: &str) -> Result<i64, Fault> {
+    if cursor.is_empty() {
+        return Ok(0);
+    }
+    cursor.parse().map_err(|_| Fault::field("after", "is no cursor of this store"))
+}
+
+#[async_trait]
+impl DecisionLog for EmbeddedLedger {
+    async fn keep(&self, user: &str, rows: &[DecisionRow], _now: Timestamp, keep_until: Timestamp) -> Result<(), Fault> {
+        let (user, rows) = (user.to_owned(), rows.to_vec());
+        let write = move |connection: &Connection| -> Result<(), SqliteError> {
+            let mut insert = connection.prepare_cached(
+                "INSERT INTO decisions (user, trace, request, recall, entry, keep_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?;
+            for DecisionRow { names: [trace, request, recall], entry } in &rows {
+                insert.execute(params![user, trace, request, recall, entry, keep_until.micros()])?;
+            }
+            connection
+                .prepare_cached(
+                    "DELETE FROM decisions WHERE user = ?1 AND seq <=
+                     (SELECT seq FROM decisions WHERE user = ?1 ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
+                )?
+                .execute(params![user, i64::try_from(DECISIONS_PER_USER).unwrap_or(i64::MAX)])?;
+            Ok(())
+        };
+        Ok(self.database.write(write).await?)
+    }
+
+    async fn kept(&self, user: &str, wanted: &Wanted, limit: usize, now: Timestamp) -> Result<Decisions, Fault> {
+        let after = match wanted {
+            Wanted::After(cursor) => row_of(cursor)?,
+            Wanted::Named(_) | Wanted::Newest => 0,
+        };
+        let (user, wanted) = (user.to_owned(), wanted.clone());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let read = move |connection: &Connection| -> Result<Decisions, SqliteError> {
+            let mut last = after;
+            let mut take = |row: &rusqlite::Row<'_>| {
+                last = row.get(0)?;
+                row.get::<_, String>(1)
+            };
+            let entries = match &wanted {
+                Wanted::Named(name) => connection
+                    .prepare_cached(
+                        "SELECT seq, entry FROM decisions WHERE user = ?1 AND keep_until > ?2
+                         AND (trace = ?3 OR request = ?3 OR (recall = ?3 AND recall <> '')) ORDER BY seq LIMIT ?4",
+                    )?
+                    .query_map(params![user, now.micros(), name, limit], &mut take)?
+                    .collect::<Result<Vec<_>, _>>()?,
+                Wanted::After(_) => connection
+                    .prepare_cached(
+                        "SELECT seq, entry FROM decisions WHERE user = ?1 AND keep_until > ?2 AND seq > ?3 ORDER BY seq LIMIT ?4",
+                    )?
+                    .query_map(params![user, now.micros(), after, limit], &mut take)?
+                    .collect::<Result<Vec<_>, _>>()?,
+                Wanted::Newest => {
+                    last = connection
+                        .prepare_cached("SELECT coalesce(max(seq), 0) FROM decisions WHERE user = ?1")?
+                        .query_row([&user], |row| row.get(0))?;
+                    Vec::new()
+                }
+            };
+            Ok(Decisions { entries, cursor: last.to_string() })
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn erase(&self, user: &str, ids: Option<&[String]>) -> Result<u64, Fault> {
+        let (user, ids) = (user.to_owned(), ids.map(<[String]>::to_vec));
+        let write = move |connection: &Connection| -> Result<u64, SqliteError> {
+            let removed = match &ids {
+                None => connection.prepare_cached("DELETE FROM decisions WHERE user = ?1")?.execute([&user])?,
+                Some(ids) => {
+                    let mut delete =
+                        connection.prepare_cached("DELETE FROM decisions WHERE user = ?1 AND instr(entry, ?2) > 0")?;
+                    let mut removed = 0;
+                    for id in ids.iter().filter(|id| !id.is_empty()) {
+                        removed += delete.execute([&user, id])?;
+                    }
+                    removed
+                }
+            };
+            Ok(u64::try_from(removed).unwrap_or(u64::MAX))
+        };
+        Ok(self.database.write(write).await?)
+    }
+}
+
+#[async_trait]
+impl ObserveQueue for EmbeddedLedger {
+    async fn push(&self, user: &str, id: &str, entry: &str, now: Timestamp, keep_until: Timestamp) -> Result<Pushed, Fault> {
+        let (user, id, entry) = (user.to_owned(), id.to_owned(), entry.to_owned());
+        let write = move |connection: &Connection| -> Result<Pushed, SqliteError> {
+            let known = "SELECT EXISTS (SELECT 1 FROM observations WHERE user = ?1 AND id = ?2)";
+            if connection.prepare_cached(known)?.query_row([&user, &id], |row| row.get::<_, bool>(0))? {
+                return Ok(Pushed::Known);
+            }
+            let waiting: usize = connection
+                .prepare_cached("SELECT count(*) FROM observations WHERE user = ?1")?
+                .query_row([&user], |row| row.get(0))?;
+            let users: usize =
+                connection.prepare_cached("SELECT count(*) FROM observed_users")?.query_row([], |row| row.get(0))?;
+            if waiting >= OBSERVE_PER_USER || (waiting == 0 && users >= OBSERVE_USERS) {
+                return Ok(Pushed::Full);
+            }
+            connection
+                .prepare_cached("INSERT INTO observations (user, id, entry, keep_until) VALUES (?1, ?2, ?3, ?4)")?
+                .execute(params![user, id, entry, keep_until.micros()])?;
+            connection
+                .prepare_cached("INSERT INTO observed_users (user, due_at) VALUES (?1, ?2) ON CONFLICT (user) DO NOTHING")?
+                .execute(params![user, now.micros()])?;
+            Ok(Pushed::Done)
+        };
+        Ok(self.database.write(write).await?)
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<(String, Timestamp)>, Fault> {
+        let read = move |connection: &Connection| -> Result<Vec<(String, Timestamp)>, SqliteError> {
+            let mut statement = connection
+                .prepare_cached("SELECT user, due_at FROM observed_users WHERE due_at <= ?1 ORDER BY due_at, user LIMIT ?2")?;
+            let rows = statement.query_map(params![now.micros(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                Ok((row.get(0)?, Timestamp(row.get(1)?)))
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn lease(&self, user: &str, seen: Timestamp, until: Timestamp) -> Result<bool, Fault> {
+        let user = user.to_owned();
+        let write = move |connection: &Connection| -> Result<bool, SqliteError> {
+            let moved = connection
+                .prepare_cached("UPDATE observed_users SET due_at = ?3 WHERE user = ?1 AND due_at = ?2")?
+                .execute(params![user, seen.micros(), until.micros()])?;
+            Ok(moved == 1)
+        };
+        Ok(self.database.write(write).await?)
+    }
+
+    async fn head(&self, user: &str, limit: usize, now: Timestamp) -> Result<Vec<Waiting>, Fault> {
+        let user = user.to_owned();
+        let read = move |connection: &Connection| -> Result<Vec<Waiting>, SqliteError> {
+            let mut statement = connection.prepare_cached(
+                "SELECT seq, entry FROM observations WHERE user = ?1 AND keep_until > ?2 ORDER BY seq LIMIT ?3",
+            )?;
+            let rows = statement.query_map(params![user, now.micros(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                Ok(Waiting { place: row.get::<_, i64>(0)?.to_string(), entry: row.get(1)? })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn done(&self, user: &str, place: &str) -> Result<(), Fault> {
+        let (user, seq) = (user.to_owned(), row_of(place)?);
+        let write = move |connection: &Connection| -> Result<(), SqliteError> {
+            connection.prepare_cached("DELETE FROM observations WHERE user = ?1 AND seq = ?2")?.execute(params![user, seq])?;
+            Ok(())
+        };
+        Ok(self.database.write(write).await?)
+    }
+
+    async fn release(&self, user: &str, leased: Timestamp, next: Timestamp) -> Result<(), Fault> {
+        let user = user.to_owned();
+        let write = move |connection: &Connection| -> Result<(), SqliteError> {
+            connection
+                .prepare_cached(
+                    "DELETE FROM observed_users WHERE user = ?1 AND due_at = ?2
+                     AND NOT EXISTS (SELECT 1 FROM observations WHERE user = ?1)",
+                )?
+                .execute(params![user, leased.micros()])?;
+            connection
+                .prepare_cached("UPDATE observed_users SET due_at = ?3 WHERE user = ?1 AND due_at = ?2")?
+                .execute(params![user, leased.micros(), next.micros()])?;
+            Ok(())
+        };
+        Ok(self.database.write(write).await?)
     }
 }

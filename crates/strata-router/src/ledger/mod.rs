@@ -2,15 +2,19 @@
 //! `strata_core::policy::ownership` or `promotion` is loaded, decided and swapped in against what was loaded, so both
 //! stores follow the same rules by construction.
 //!
+//! Beside it stands what the router keeps for people and for later: the decisions of a user ([`DecisionLog`]).
+//!
 //! ```text
 //!   Redis      strata:{user}:ledger            one hash per user     k:<key> -> KeyState, s:<scope> -> keys claimed there
 //!              strata:{user}:promotion:<id>    one hash per entry    revision, entry
 //!              strata:promotions:open          sorted set            entries a router has still to look at
 //!              strata:{user}:promotions        set                   ids of the user's entries
-//!   embedded   ledger_fields, promotions       the same, in SQLite
+//!              strata:{user}:decisions         stream                what was decided, 7 d
+//!   embedded   ledger_fields, promotions, decisions: the same, in SQLite
 //! ```
 
 pub mod embedded;
+pub mod queue;
 pub mod redis;
 
 use async_trait::async_trait;
@@ -61,6 +65,58 @@ pub struct OpenEntry {
     pub user: String,
     /// Promotion id.
     pub promotion_id: String,
+}
+
+/// A decision as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecisionRow {
+    /// Names under which it is found: trace, request, recall; empty ones name nothing.
+    pub names: [String; 3],
+    /// The decision, encoded.
+    pub entry: String,
+}
+
+/// Which decisions of a user to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that carry the name.
+    Named(String),
+    /// Those after a cursor, in order; the empty cursor stands before the first.
+    After(String),
+    /// None: only the cursor of the newest.
+    Newest,
+}
+
+/// Decisions in the order they were stored, and where to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decisions {
+    /// The decisions, encoded.
+    pub entries: Vec<String>,
+    /// Cursor after the last of them; as it was asked with when there is none.
+    pub cursor: String,
+}
+
+/// The decisions of users, kept until their time is over and at most
+/// [`DECISIONS_PER_USER`](strata_core::limits::DECISIONS_PER_USER) each. `user` is always `Owner::user_key`.
+#[async_trait]
+pub trait DecisionLog: Send + Sync {
+    /// Keeps decisions of one user, in this order.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_FULL`.
+    async fn keep(&self, user: &str, rows: &[DecisionRow], now: Timestamp, keep_until: Timestamp) -> Result<(), Fault>;
+
+    /// Reads at most `limit`, oldest first.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`; `INVALID_FIELD` when the cursor is none of this store's.
+    async fn kept(&self, user: &str, wanted: &Wanted, limit: usize, now: Timestamp) -> Result<Decisions, Fault>;
+
+    /// Removes the user's decisions that name one of `ids` anywhere (rule E2), or all of them; says how many.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn erase(&self, user: &str, ids: Option<&[String]>) -> Result<u64, Fault>;
 }
 
 /// Where claims, marks and the journal live. `user` is always `Owner::user_key`; times are the caller's clock.
@@ -142,6 +198,16 @@ pub trait Ledger: Send + Sync + Debug {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     async fn ping(&self) -> Result<(), Fault>;
+
+    /// Where decisions are kept; `None` in a ledger that keeps none.
+    fn decisions(&self) -> Option<&dyn DecisionLog> {
+        None
+    }
+
+    /// What waits to be observed; `None` in a ledger without a queue.
+    fn queue(&self) -> Option<&dyn queue::ObserveQueue> {
+        None
+    }
 
     /// `redis` or `embedded`.
     fn name(&self) -> &'static str;

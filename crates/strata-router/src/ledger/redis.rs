@@ -1,8 +1,10 @@
 //! The ledger in Redis. All keys of a user share its hash tag, every step is one script, every key has a TTL.
 
-use super::{Change, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap};
+use super::queue::{ObserveQueue, Pushed, Waiting};
+use super::{Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted};
 use async_trait::async_trait;
 use redis::{Script, cmd};
+use strata_core::limits::{DECISION_SECONDS, DECISIONS_PER_USER, OBSERVE_PER_USER, OBSERVE_USERS};
 use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::{Fault, Timestamp, time::DAY};
 use strata_runtime::redis_store::RedisPool;
@@ -49,12 +51,57 @@ return 1
 
 /// Longest wait for the server to write its files anew.
 const PURGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// Appends to a user's stream and drops what is too old or too much. KEYS: the stream. ARGV: TTL in ms, most entries, age in
+/// ms, then trace, request, recall, entry ...
+const KEEP: &str = r"
+for i = 4, #ARGV, 4 do
+  redis.call('XADD', KEYS[1], '*', 't', ARGV[i], 'r', ARGV[i + 1], 'c', ARGV[i + 2], 'e', ARGV[i + 3])
+end
+redis.call('XTRIM', KEYS[1], 'MAXLEN', ARGV[2])
+local time = redis.call('TIME')
+redis.call('XTRIM', KEYS[1], 'MINID', string.format('%.0f', time[1] * 1000 - ARGV[3]))
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return 1
+";
+
+/// Entries of a stream that carry a name, so that only they travel. KEYS: the stream. ARGV: name, most.
+const NAMED: &str = r"
+local found = {}
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do
+  local f = entry[2]
+  if f[2] == ARGV[1] or f[4] == ARGV[1] or f[6] == ARGV[1] then
+    found[#found + 1] = entry
+    if #found >= tonumber(ARGV[2]) then break end
+  end
+end
+return found
+";
+
+/// Removes entries that hold one of some words. KEYS: the stream. ARGV: the words.
+const ERASE: &str = r"
+local removed = 0
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do
+  for i = 1, #ARGV do
+    if string.find(entry[2][8], ARGV[i], 1, true) then
+      removed = removed + redis.call('XDEL', KEYS[1], entry[1])
+      break
+    end
+  end
+end
+return removed
+";
 
 /// The store.
 pub struct RedisLedger {
     pool: RedisPool,
     swap: Script,
     journal: Script,
+    keep: Script,
+    named: Script,
+    erase: Script,
+    push: Script,
+    moves: Script,
+    touch: Script,
 }
 
 impl std::fmt::Debug for RedisLedger {
@@ -80,6 +127,10 @@ fn list_key(user: &str) -> String {
     format!("strata:{{{}}}:promotions", tag(user))
 }
 
+fn decisions_key(user: &str) -> String {
+    format!("strata:{{{}}}:decisions", tag(user))
+}
+
 fn ttl_ms(now: Timestamp, keep_until: Timestamp) -> i64 {
     (keep_until.since(now) / 1_000).max(1)
 }
@@ -99,7 +150,17 @@ impl RedisLedger {
     /// Over a connection that may be down.
     #[must_use]
     pub fn new(pool: RedisPool) -> Self {
-        Self { pool, swap: Script::new(SWAP), journal: Script::new(JOURNAL) }
+        Self {
+            pool,
+            swap: Script::new(SWAP),
+            journal: Script::new(JOURNAL),
+            keep: Script::new(KEEP),
+            named: Script::new(NAMED),
+            erase: Script::new(ERASE),
+            push: Script::new(PUSH),
+            moves: Script::new(MOVE),
+            touch: Script::new(TOUCH),
+        }
     }
 }
 
@@ -222,6 +283,14 @@ impl Ledger for RedisLedger {
         Ok(())
     }
 
+    fn decisions(&self) -> Option<&dyn DecisionLog> {
+        Some(self)
+    }
+
+    fn queue(&self) -> Option<&dyn ObserveQueue> {
+        Some(self)
+    }
+
     async fn ping(&self) -> Result<(), Fault> {
         Ok(self.pool.ping().await?)
     }
@@ -231,6 +300,195 @@ impl Ledger for RedisLedger {
     }
 
     async fn close(&self) {}
+}
+
+/// Entries of a stream: its ids, and fields with values, flat.
+type StreamRows = Vec<(String, Vec<String>)>;
+
+/// Where a stream begins.
+const BEGIN: &str = "0-0";
+
+/// A cursor of this store: an id of a stream.
+fn id_of(cursor: &str) -> Result<&str, Fault> {
+    if cursor.is_empty() {
+        return Ok(BEGIN);
+    }
+    let is_id = cursor.split_once('-').is_some_and(|(ms, n)| ms.parse::<u64>().is_ok() && n.parse::<u64>().is_ok());
+    if is_id { Ok(cursor) } else { Err(Fault::field("after", "is no cursor of this store")) }
+}
+
+#[async_trait]
+impl DecisionLog for RedisLedger {
+    async fn keep(&self, user: &str, rows: &[DecisionRow], now: Timestamp, keep_until: Timestamp) -> Result<(), Fault> {
+        let age_ms = DECISION_SECONDS * 1_000;
+        let mut args = vec![ttl_ms(now, keep_until).to_string(), DECISIONS_PER_USER.to_string(), age_ms.to_string()];
+        for DecisionRow { names, entry } in rows {
+            args.extend(names.iter().cloned().chain([entry.clone()]));
+        }
+        let _done: i64 = self.pool.script(&self.keep, &[decisions_key(user)], args).await?;
+        Ok(())
+    }
+
+    async fn kept(&self, user: &str, wanted: &Wanted, limit: usize, _now: Timestamp) -> Result<Decisions, Fault> {
+        let key = decisions_key(user);
+        let (rows, asked): (StreamRows, &str) = match wanted {
+            Wanted::Named(name) => (self.pool.script(&self.named, &[key], (name, limit)).await?, BEGIN),
+            Wanted::After(cursor) => {
+                let after = id_of(cursor)?;
+                let mut command = cmd("XRANGE");
+                command.arg(key).arg(format!("({after}")).arg("+").arg("COUNT").arg(limit);
+                (self.pool.command(&command).await?, after)
+            }
+            Wanted::Newest => {
+                let mut command = cmd("XREVRANGE");
+                command.arg(key).arg("+").arg("-").arg("COUNT").arg(1);
+                let newest: StreamRows = self.pool.command(&command).await?;
+                let cursor = newest.into_iter().next().map_or_else(|| BEGIN.to_owned(), |(id, _)| id);
+                return Ok(Decisions { entries: Vec::new(), cursor });
+            }
+        };
+        let cursor = rows.last().map_or_else(|| asked.to_owned(), |(id, _)| id.clone());
+        let entries = rows.into_iter().filter_map(|(_, fields)| fields.into_iter().nth(7)).collect();
+        Ok(Decisions { entries, cursor })
+    }
+
+    async fn erase(&self, user: &str, ids: Option<&[String]>) -> Result<u64, Fault> {
+        let key = decisions_key(user);
+        let Some(ids) = ids else {
+            let mut pipeline = redis::pipe();
+            pipeline.atomic().cmd("XLEN").arg(&key).cmd("DEL").arg(&key).ignore();
+            let (removed,): (u64,) = self.pool.pipeline(&pipeline).await?;
+            return Ok(removed);
+        };
+        let ids: Vec<&String> = ids.iter().filter(|id| !id.is_empty()).collect();
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        Ok(self.pool.script(&self.erase, &[key], ids).await?)
+    }
+}
+
+/// Users with something that waits. One key of its own slot: it is written before a stream and after it, so it may name too
+/// much, never too little.
+const USERS: &str = "strata:observe:users";
+/// Kept as long as anything waits.
+const USERS_TTL_MS: i64 = 30 * DAY / 1_000;
+
+/// Appends to a user's queue. KEYS: the stream. ARGV: most entries, id, entry, TTL in ms. 1 done, 0 known, -1 full.
+const PUSH: &str = r"
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do
+  if entry[2][2] == ARGV[2] then return 0 end
+end
+if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return -1 end
+redis.call('XADD', KEYS[1], '*', 'i', ARGV[2], 'e', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+";
+
+/// Moves a user's time if it is what was seen. KEYS: the set. ARGV: member, seen, new; no new removes it.
+const MOVE: &str = r"
+local have = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not have or tonumber(have) ~= tonumber(ARGV[2]) then return 0 end
+if ARGV[3] == '' then redis.call('ZREM', KEYS[1], ARGV[1]) else redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1]) end
+return 1
+";
+
+/// Names a user after a push, or moves the name of a leased one a little: its router, about to take it off the list, then does
+/// not.
+/// KEYS: the set. ARGV: member, now.
+const TOUCH: &str = r"
+local have = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not have then
+  redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
+elseif tonumber(have) > tonumber(ARGV[2]) then
+  redis.call('ZADD', KEYS[1], string.format('%.0f', tonumber(have) + 1), ARGV[1])
+end
+return 1
+";
+
+fn observe_key(user: &str) -> String {
+    format!("strata:{{{}}}:observe", tag(user))
+}
+
+impl RedisLedger {
+    /// Names a user as one with something that waits, unless it is named.
+    async fn name_user(&self, user: &str, now: Timestamp) -> Result<(), Fault> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ZADD").arg(USERS).arg("NX").arg(now.micros()).arg(user).ignore();
+        pipeline.cmd("PEXPIRE").arg(USERS).arg(USERS_TTL_MS).ignore();
+        Ok(self.pool.pipeline::<()>(&pipeline).await?)
+    }
+}
+
+#[async_trait]
+impl ObserveQueue for RedisLedger {
+    async fn push(&self, user: &str, id: &str, entry: &str, now: Timestamp, keep_until: Timestamp) -> Result<Pushed, Fault> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ZCARD").arg(USERS).cmd("ZSCORE").arg(USERS).arg(user);
+        let (users, named): (usize, Option<f64>) = self.pool.pipeline(&pipeline).await?;
+        if named.is_none() && users >= OBSERVE_USERS {
+            return Ok(Pushed::Full);
+        }
+        // Before: a router that dies now leaves a name, not a queue that nobody looks at.
+        self.name_user(user, now).await?;
+        let ttl = ttl_ms(now, keep_until);
+        let args = (OBSERVE_PER_USER, id, entry, ttl);
+        let pushed: i64 = self.pool.script(&self.push, &[observe_key(user)], args).await?;
+        // After: a router that saw the queue empty meanwhile has taken the name off the list, or is about to.
+        let _touched: i64 = self.pool.script(&self.touch, &[USERS], (user, now.micros())).await?;
+        Ok(match pushed {
+            1 => Pushed::Done,
+            0 => Pushed::Known,
+            _ => Pushed::Full,
+        })
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<(String, Timestamp)>, Fault> {
+        let mut command = cmd("ZRANGEBYSCORE");
+        command.arg(USERS).arg("-inf").arg(now.micros()).arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
+        let found: Vec<(String, i64)> = self.pool.command(&command).await?;
+        Ok(found.into_iter().map(|(user, at)| (user, Timestamp(at))).collect())
+    }
+
+    async fn lease(&self, user: &str, seen: Timestamp, until: Timestamp) -> Result<bool, Fault> {
+        let moved: i64 = self.pool.script(&self.moves, &[USERS], (user, seen.micros(), until.micros())).await?;
+        Ok(moved == 1)
+    }
+
+    async fn head(&self, user: &str, limit: usize, _now: Timestamp) -> Result<Vec<Waiting>, Fault> {
+        let mut command = cmd("XRANGE");
+        command.arg(observe_key(user)).arg("-").arg("+").arg("COUNT").arg(limit);
+        let rows: StreamRows = self.pool.command(&command).await?;
+        let waiting = |(place, fields): (String, Vec<String>)| {
+            let entry = fields.into_iter().nth(3)?;
+            Some(Waiting { place, entry })
+        };
+        Ok(rows.into_iter().filter_map(waiting).collect())
+    }
+
+    async fn done(&self, user: &str, place: &str) -> Result<(), Fault> {
+        let mut command = cmd("XDEL");
+        command.arg(observe_key(user)).arg(place);
+        let _removed: i64 = self.pool.command(&command).await?;
+        Ok(())
+    }
+
+    async fn release(&self, user: &str, leased: Timestamp, next: Timestamp) -> Result<(), Fault> {
+        let mut command = cmd("XLEN");
+        command.arg(observe_key(user));
+        let left: i64 = self.pool.command(&command).await?;
+        if left == 0 {
+            let removed: i64 = self.pool.script(&self.moves, &[USERS], (user, leased.micros(), "")).await?;
+            if removed == 1 {
+                return Ok(());
+            }
+        }
+        // Nobody else moves a leased name but a push, by a little.
+        let mut command = cmd("ZADD");
+        command.arg(USERS).arg("XX").arg(next.micros()).arg(user);
+        let _moved: i64 = self.pool.command(&command).await?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -59,7 +59,13 @@ async fn a178_a179_a180_a181_every_layer_has_its_block_in_order() {
     assert_eq!(answer.text, answer.blocks.iter().map(|b| b.text.as_str()).collect::<String>());
     assert!(answer.text.starts_with("You help with invoices.") && answer.text.ends_with("Is it due?"));
     assert_eq!(answer.text.matches("Is it due?").count(), 1, "the stored turn of the current words is not shown twice");
-    assert_eq!(answer.recall_id, "r1");
+    // Q1, Q3: what is shown of long-term memory is one recall, with its tokens.
+    let recorded = world.fake.state.lock().contexts.remove(0);
+    let shown = answer.blocks.iter().flat_map(|block| &block.items).filter(|item| item.layer == "longterm");
+    assert_eq!(recorded.memory_ids, shown.map(|item| item.id.clone()).collect::<Vec<_>>());
+    assert_eq!((recorded.recall_id, recorded.request_tokens), (answer.recall_id.clone(), u64::from(answer.tokens)));
+    let of_memory = answer.blocks.iter().filter(|block| ["constraints", "facts", "events"].contains(&block.name.as_str()));
+    assert_eq!(recorded.memory_tokens, of_memory.map(|block| u64::from(block.tokens)).sum::<u64>());
     let parsed = context::parse(&answer.text, &answer.tag);
     assert_eq!(parsed.len(), answer.blocks.iter().map(|b| b.items.len()).sum::<usize>());
     assert!(
@@ -80,7 +86,9 @@ async fn a178_a179_a180_a181_every_layer_has_its_block_in_order() {
     }
     assert!(answer.budget.iter().map(|line| line.tokens).sum::<u32>().abs_diff(8_000) < 8, "{:?}", answer.budget);
     // C7 and A07: the same stores give the same bytes, and nothing else is remembered.
-    assert_eq!(assemble(&world, ask("Is it due?")).await, answer);
+    let again = assemble(&world, ask("Is it due?")).await;
+    let (trace_id, recall_id) = (answer.trace_id.clone(), answer.recall_id.clone());
+    assert_eq!(pb::AssembleContextResponse { trace_id, recall_id, ..again }, answer);
 }
 
 #[tokio::test]
@@ -236,4 +244,80 @@ async fn a_board_is_not_in_a_context_without_its_task() {
     let answer = assemble(&world, ask("118.50 EUR")).await;
     let board = answer.blocks.iter().flat_map(|b| &b.items).filter(|i| i.layer == "working").count();
     assert_eq!((board, state(&answer, "working")), (0, LayerState::Ok));
+}
+
+#[tokio::test]
+async fn p2_facts_of_the_session_are_shown_and_the_inner_level_wins() {
+    let world = world().await;
+    let fact =
+        |key: &str, value: &str| session::SessionFact { key: key.into(), value: value.into(), seq: 1, ..Default::default() };
+    let put = session::PutFactsRequest {
+        user_id: "u1".into(),
+        session_id: "s".into(),
+        facts: vec![fact("order.number", "17"), fact("profile.city", "Lisbon")],
+        ..Default::default()
+    };
+    world.session().put_facts(put).await.unwrap();
+    let now = Some(prost_types::Timestamp { seconds: 1_767_225_700, nanos: 0 });
+    for fact in world.fake.state.lock().facts.get_mut("s").unwrap().values_mut() {
+        fact.update_time = now;
+    }
+    let answer = assemble(&world, ask("Is it due?")).await;
+    let summary = answer.blocks.iter().find(|block| block.name == "summary").expect("the session's state");
+    let shown: Vec<(&str, &str)> = summary.items.iter().map(|item| (item.id.as_str(), item.text.as_str())).collect();
+    assert!(shown.contains(&("session_fact:order.number", "order.number: 17")), "{shown:?}");
+    // The session's own value of a key hides the user's record of it, which is listed.
+    assert!(answer.text.contains("Lisbon") && !answer.text.contains("Lives in Paris."));
+    assert!(answer.left_out.iter().any(|left| left.id.ends_with("-00000000000d") && left.reason.as_ref().unwrap().rule == "P2"));
+}
+
+#[tokio::test]
+async fn c8_going_on_shows_what_the_session_before_was_about() {
+    let world = world().await;
+    let sentence = |text: &str| longterm::EpisodeSentence { text: text.into(), seqs: vec![1] };
+    world.fake.state.lock().episodes = vec![longterm::Episode {
+        episode_id: "e7".into(),
+        summary: vec![sentence("The user planned the move to Lisbon.")],
+        ..Default::default()
+    }];
+    let answer = assemble(&world, ask("继续上次的话题")).await;
+    assert!(answer.text.contains("planned the move") && answer.text.contains("EPISODE"));
+    // It is no record: nothing of it can be reported as used.
+    assert!(!world.fake.state.lock().contexts.last().unwrap().memory_ids.iter().any(|id| id.starts_with("episode")));
+    let answer = assemble(&world, ask("Is it due?")).await;
+    assert!(!answer.text.contains("planned the move"));
+}
+
+#[tokio::test]
+async fn rule_c10_a_question_is_recorded_as_asked_in_its_session() {
+    let world = world().await;
+    let due = "00000000-0000-7000-8000-0000000000dd";
+    world.fake.state.lock().due = vec![longterm::Candidate {
+        memory: Some(memory(due, longterm::Kind::Fact, "", "Perhaps.")),
+        due: true,
+        ..Default::default()
+    }];
+    let answer = assemble(&world, ask("Is it due?")).await;
+    assert_eq!(answer.questions_due.len(), 1);
+    let state = world.fake.state.lock();
+    let recorded = state.contexts.last().unwrap();
+    assert_eq!((recorded.asked_ids.clone(), recorded.session_id.as_str()), (vec![due.to_owned()], "s"));
+}
+
+#[tokio::test]
+async fn a132_the_same_statement_is_shown_once_and_the_context_is_messages_too() {
+    let world = world().await;
+    world.fake.state.lock().memories.push(memory(
+        "00000000-0000-7000-8000-00000000000e",
+        longterm::Kind::Fact,
+        "",
+        "never pay on SUNDAYS",
+    ));
+    let answer = assemble(&world, pb::AssembleContextRequest { messages: true, ..ask("Is it due?") }).await;
+    assert_eq!(answer.text.to_lowercase().matches("sundays").count(), 1);
+    assert!(answer.left_out.iter().any(|left| left.reason.as_ref().unwrap().rule == "R11"));
+    let roles: Vec<&str> = answer.messages.iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
+    assert!(answer.messages[0].content.contains("118.50 EUR") && answer.messages[4].content == "Is it due?");
+    assert!(assemble(&world, ask("Is it due?")).await.messages.is_empty(), "only when asked for");
 }

@@ -243,3 +243,34 @@ async fn artifacts_pass_the_router_in_both_directions() {
     let gone = world.session().get_artifact(session::GetArtifactRequest { trace_id: "y".into(), ..body }).await;
     assert_eq!(reason(gone), Reason::ArtifactGone);
 }
+
+#[tokio::test]
+async fn a199_reviews_switch_by_themselves_only_when_configured_and_never_over_a_person() {
+    use strata_api::admin::v1 as admin;
+    let world = World::new(embedded()).await;
+    let review = async |suggested: admin::Mode| {
+        world.fake.state.lock().suggested = suggested;
+        let request = admin::SubmitReviewRequest { sample_id: "s".into(), ..Default::default() };
+        assert_eq!(world.admin().submit_review(request).await.unwrap().into_inner().suggested_mode(), suggested);
+        let modes = world.admin().get_modes(admin::GetModesRequest {}).await.unwrap().into_inner().modes;
+        let longterm = modes.into_iter().find(|mode| mode.layer == "longterm").unwrap();
+        (longterm.mode(), longterm.actor)
+    };
+    assert_eq!(review(admin::Mode::WriteOff).await, (admin::Mode::Normal, String::new()));
+    let mut settings = strata_core::policy::settings::PolicySettings::default();
+    settings.quality.automatic = true;
+    world.settings.store(std::sync::Arc::new(settings));
+    assert_eq!(review(admin::Mode::WriteOff).await, (admin::Mode::WriteOff, "automatic".to_owned()));
+    assert_eq!(review(admin::Mode::Bypass).await, (admin::Mode::Bypass, "automatic".to_owned()));
+    assert_eq!(review(admin::Mode::Normal).await.0, admin::Mode::Normal);
+    let by_hand = admin::SetModeRequest {
+        layer: "longterm".into(),
+        mode: admin::Mode::RecallOff.into(),
+        reason: "looking into it".into(),
+        ..Default::default()
+    };
+    world.admin().set_mode(by_hand).await.unwrap();
+    for suggested in [admin::Mode::WriteOff, admin::Mode::Normal] {
+        assert_eq!(review(suggested).await, (admin::Mode::RecallOff, "key:test".to_owned()));
+    }
+}

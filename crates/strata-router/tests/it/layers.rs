@@ -66,6 +66,9 @@ pub struct State {
     pub settled: Vec<internal::SettleErasureRequest>,
     /// Scopes that each layer was asked to erase.
     pub erased: Vec<(&'static str, internal::ErasureScope)>,
+    pub contexts: Vec<internal::RecordContextRequest>,
+    pub episodes: Vec<longterm::Episode>,
+    pub suggested: admin::Mode,
 }
 
 /// All three layers.
@@ -105,6 +108,9 @@ impl Default for Fake {
                 erasures: Vec::new(),
                 settled: Vec::new(),
                 erased: Vec::new(),
+                contexts: Vec::new(),
+                episodes: Vec::new(),
+                suggested: admin::Mode::Normal,
             })),
             working_down: Arc::default(),
             session_down: Arc::default(),
@@ -215,8 +221,23 @@ impl working::working_memory_service_server::WorkingMemoryService for Fake {
     empty! { working_down:
         create_task(working::CreateTaskRequest) -> working::CreateTaskResponse;
         update_todos(working::UpdateTodosRequest) -> working::UpdateTodosResponse;
-        append_digest(working::AppendDigestRequest) -> working::AppendDigestResponse;
         update_goal(working::UpdateGoalRequest) -> working::UpdateGoalResponse;
+        list_tasks(working::ListTasksRequest) -> working::ListTasksResponse;
+    }
+
+    type WatchTaskStream = futures::stream::BoxStream<'static, Result<working::WatchTaskResponse, Status>>;
+
+    async fn watch_task(&self, request: Request<working::WatchTaskRequest>) -> Answer<Self::WatchTaskStream> {
+        self.seen(&request, &self.working_down)?;
+        let parts = [false, true].map(|ended| Ok(working::WatchTaskResponse { task: None, ended }));
+        Ok(Response::new(Box::pin(futures::stream::iter(parts))))
+    }
+
+    async fn append_digest(&self, request: Request<working::AppendDigestRequest>) -> Answer<working::AppendDigestResponse> {
+        self.seen(&request, &self.working_down)?;
+        let body = request.into_inner();
+        assert!(body.payload.is_empty() && body.fields.is_empty(), "the raw return stays with the router");
+        Ok(Response::new(working::AppendDigestResponse { digest: body.digest, facts: body.facts, ..Default::default() }))
     }
 
     async fn get_task(&self, request: Request<working::GetTaskRequest>) -> Answer<working::GetTaskResponse> {
@@ -239,6 +260,7 @@ impl working::working_memory_service_server::WorkingMemoryService for Fake {
             task_id: body.task_id,
             user_id: body.user_id,
             goal: Some(working::Goal { sentence: "Pay the invoice.".into(), acceptance: "It is paid.".into() }),
+            create_time: Some(prost_types::Timestamp { seconds: 1_767_225_000, nanos: 0 }),
             facts: facts.iter().map(fact).collect(),
             ..Default::default()
         };
@@ -507,17 +529,27 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         delete_entity(longterm::DeleteEntityRequest) -> longterm::DeleteEntityResponse;
         put_skill(longterm::PutSkillRequest) -> longterm::PutSkillResponse;
         get_skill(longterm::GetSkillRequest) -> longterm::GetSkillResponse;
-        list_episodes(longterm::ListEpisodesRequest) -> longterm::ListEpisodesResponse;
         list_skills(longterm::ListSkillsRequest) -> longterm::ListSkillsResponse;
         match_skills(longterm::MatchSkillsRequest) -> longterm::MatchSkillsResponse;
         delete_skill(longterm::DeleteSkillRequest) -> longterm::DeleteSkillResponse;
         sync_facts(longterm::SyncFactsRequest) -> longterm::SyncFactsResponse;
-        report_usage(longterm::ReportUsageRequest) -> longterm::ReportUsageResponse;
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
         erase_memories(longterm::EraseMemoriesRequest) -> longterm::EraseMemoriesResponse;
         get_erasure(longterm::GetErasureRequest) -> longterm::GetErasureResponse;
         verify_erasure(longterm::VerifyErasureRequest) -> longterm::VerifyErasureResponse;
+    }
+
+    async fn list_episodes(&self, request: Request<longterm::ListEpisodesRequest>) -> Answer<longterm::ListEpisodesResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let episodes = self.state.lock().episodes.clone();
+        Ok(Response::new(longterm::ListEpisodesResponse { episodes, ..Default::default() }))
+    }
+
+    async fn report_usage(&self, request: Request<longterm::ReportUsageRequest>) -> Answer<longterm::ReportUsageResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let cited = request.into_inner().memory_ids;
+        Ok(Response::new(longterm::ReportUsageResponse { cited, recalled: 2, ..Default::default() }))
     }
 
     type ExportMemoriesStream = futures::stream::BoxStream<'static, Result<longterm::ExportMemoriesResponse, Status>>;
@@ -596,6 +628,12 @@ impl internal::target_service_server::TargetService for Fake {
         search_archived_turns(internal::SearchArchivedTurnsRequest) -> internal::SearchArchivedTurnsResponse;
     }
 
+    async fn record_context(&self, request: Request<internal::RecordContextRequest>) -> Answer<internal::RecordContextResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        self.state.lock().contexts.push(request.into_inner());
+        Ok(Response::new(internal::RecordContextResponse {}))
+    }
+
     async fn archive_session(
         &self,
         request: Request<internal::ArchiveSessionRequest>,
@@ -653,11 +691,21 @@ impl internal::target_service_server::TargetService for Fake {
 
 #[tonic::async_trait]
 impl admin::admin_service_server::AdminService for Fake {
+    type WatchDecisionsStream = futures::stream::Empty<Result<admin::WatchDecisionsResponse, Status>>;
+
     not_here! {
         get_status(admin::GetStatusRequest) -> admin::GetStatusResponse;
+        get_modes(admin::GetModesRequest) -> admin::GetModesResponse;
+        set_mode(admin::SetModeRequest) -> admin::SetModeResponse;
+        create_api_key(admin::CreateApiKeyRequest) -> admin::CreateApiKeyResponse;
+        list_api_keys(admin::ListApiKeysRequest) -> admin::ListApiKeysResponse;
+        revoke_api_key(admin::RevokeApiKeyRequest) -> admin::RevokeApiKeyResponse;
+        watch_decisions(admin::WatchDecisionsRequest) -> Self::WatchDecisionsStream;
     }
     empty! { longterm_down:
         backup(admin::BackupRequest) -> admin::BackupResponse;
+        sample_for_review(admin::SampleForReviewRequest) -> admin::SampleForReviewResponse;
+        get_quality(admin::GetQualityRequest) -> admin::GetQualityResponse;
         verify_consistency(admin::VerifyConsistencyRequest) -> admin::VerifyConsistencyResponse;
         verify_audit(admin::VerifyAuditRequest) -> admin::VerifyAuditResponse;
     }
@@ -667,6 +715,14 @@ impl admin::admin_service_server::AdminService for Fake {
     async fn list_audit(&self, request: Request<admin::ListAuditRequest>) -> Answer<Self::ListAuditStream> {
         self.seen(&request, &self.longterm_down)?;
         Ok(Response::new(Box::pin(futures::stream::empty())))
+    }
+
+    async fn submit_review(&self, request: Request<admin::SubmitReviewRequest>) -> Answer<admin::SubmitReviewResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(admin::SubmitReviewResponse {
+            suggested_mode: self.state.lock().suggested.into(),
+            ..Default::default()
+        }))
     }
 
     async fn reindex(&self, request: Request<admin::ReindexRequest>) -> Answer<admin::ReindexResponse> {

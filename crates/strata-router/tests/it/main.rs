@@ -3,10 +3,13 @@
 
 mod archive;
 mod assemble;
+mod decisions;
 mod erase;
 mod gate;
 mod layers;
 mod ledger;
+mod observe;
 mod ownership;
 mod promotion;
+mod results;
 mod world;

@@ -16,12 +16,14 @@ use strata_api::internal::v1::target_service_server::TargetServiceServer;
 use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
+use strata_api::page::PageTokens;
 use strata_api::router::v1::router_service_client::RouterServiceClient;
 use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
 use strata_api::session::v1::session_memory_service_server::SessionMemoryServiceServer;
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::control::Entry;
 use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
@@ -29,6 +31,7 @@ use strata_core::{Fault, TenantId, Timestamp};
 use strata_router::ledger::{Change, JournalRow, Ledger, OpenEntry, Swap, embedded::EmbeddedLedger, redis::RedisLedger};
 use strata_router::modes::{Modes, SharedModes};
 use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole};
+use strata_runtime::control::{Control, ControlStore, ModeBoard};
 use strata_runtime::layer::auth::Authenticator;
 use strata_runtime::redis_store::{RedisPool, RedisSettings};
 use strata_runtime::signing::{KeyRing, SharedKeys, Signer, Verifier};
@@ -36,6 +39,7 @@ use strata_runtime::sqlite::Location;
 use strata_runtime::stack::{self, StackDeps};
 use strata_runtime::{Ports, RpcChannel, channel};
 use strata_testkit::{ManualClock, SeqIds};
+use strata_text::extract::Extractor;
 
 pub fn embedded() -> Arc<dyn Ledger> {
     Arc::new(EmbeddedLedger::open(&Location::Memory).expect("a ledger in memory"))
@@ -60,6 +64,7 @@ pub struct World {
     pub fake: Fake,
     pub clock: ManualClock,
     pub modes: SharedModes,
+    pub settings: Arc<ArcSwap<PolicySettings>>,
     pub router: RouterRole,
     layers: LayerChannels,
     ports: Ports,
@@ -71,6 +76,14 @@ impl World {
     }
 
     pub async fn with_registry(ledger: Arc<dyn Ledger>, registry: Registry) -> Self {
+        Self::built(ledger, registry, None).await
+    }
+
+    pub async fn with_extractor(ledger: Arc<dyn Ledger>, extractor: Arc<dyn Extractor>) -> Self {
+        Self::built(ledger, Registry::builtin(), Some(extractor)).await
+    }
+
+    async fn built(ledger: Arc<dyn Ledger>, registry: Registry, extractor: Option<Arc<dyn Extractor>>) -> Self {
         let fake = Fake::default();
         let clock = ManualClock::default();
         let ports = Ports { clock: clock.port(), ids: SeqIds::default().port() };
@@ -99,13 +112,14 @@ impl World {
             ),
         };
         let modes: SharedModes = Arc::new(ArcSwap::from_pointee(Modes::default()));
-        let router = build(&ports, &layers, &ledger, &modes, registry).await;
-        Self { fake, clock, modes, router, layers, ports }
+        let settings = Arc::new(ArcSwap::from_pointee(PolicySettings::default()));
+        let router = build(&ports, &layers, &ledger, &modes, registry, (extractor, &settings)).await;
+        Self { fake, clock, modes, settings, router, layers, ports }
     }
 
     /// Another router over the same layers and, unless told otherwise, the same ledger.
     pub async fn another(&self, ledger: &Arc<dyn Ledger>) -> RouterRole {
-        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin()).await
+        build(&self.ports, &self.layers, ledger, &self.modes, Registry::builtin(), (None, &self.settings)).await
     }
 
     pub fn channel_of(&self, router: &RouterRole, principal: Principal) -> RpcChannel {
@@ -140,17 +154,48 @@ async fn build(
     ledger: &Arc<dyn Ledger>,
     modes: &SharedModes,
     registry: Registry,
+    (extractor, settings): (Option<Arc<dyn Extractor>>, &Arc<ArcSwap<PolicySettings>>),
 ) -> RouterRole {
     let deps = RouterDeps {
         ports: ports.clone(),
-        settings: Arc::new(ArcSwap::from_pointee(PolicySettings::default())),
+        settings: Arc::clone(settings),
         registry: Arc::new(registry),
         channels: layers.clone(),
         ledger: LedgerConfig::Store(Arc::clone(ledger)),
-        modes: Arc::clone(modes),
+        control: Control::new(
+            Arc::new(ModeBoard::new(Arc::clone(modes))),
+            vec![Arc::new(Shelf::default())],
+            Arc::clone(&ports.clock),
+        ),
+        tokens: PageTokens::new(b"test"),
         about: About { version: "0.0.0".into(), ..About::default() },
+        extractor,
     };
     RouterRole::build(deps).await.expect("builds")
+}
+
+/// Where the modes that tests set are kept.
+#[derive(Debug, Default)]
+struct Shelf(parking_lot::Mutex<Vec<Entry>>);
+
+#[async_trait]
+impl ControlStore for Shelf {
+    async fn list(&self, _known: u64) -> Result<Option<Vec<Entry>>, Fault> {
+        Ok(Some(self.0.lock().clone()))
+    }
+    async fn put(&self, entries: &[Entry]) -> Result<(), Fault> {
+        let mut kept = self.0.lock();
+        kept.retain(|old| entries.iter().all(|new| new.name != old.name));
+        kept.extend(entries.iter().cloned());
+        Ok(())
+    }
+    async fn remove(&self, names: &[String]) -> Result<(), Fault> {
+        self.0.lock().retain(|entry| !names.contains(&entry.name));
+        Ok(())
+    }
+    fn name(&self) -> &'static str {
+        "shelf"
+    }
 }
 
 /// The reason of a refusal.

@@ -1,23 +1,25 @@
-//! Who calls. The layer turns a credential into a [`Principal`] in the request's extensions, or refuses; the principal is
+//! Who calls. The layer turns a credential (an API key, or a token of the configured issuer, [`crate::jwt`]) into a [`Principal`] in the request's extensions, or refuses; the principal is
 //! the only source of a tenant in the product. Then it asks [`authz::allow`]. [`super::OPEN_PATHS`] are let through by
 //! name.
 
-use super::{Middleware, Rpc, forward, is_open, refuse};
-use crate::ports::random_bytes;
+use super::{Middleware, Rpc, forward, is_open, refuse, trace};
+use crate::jwt::Tokens;
+use crate::ports::{SystemClock, random_bytes};
 use arc_swap::ArcSwap;
 use http::{HeaderMap, Request, Response, header};
 use secrecy::SecretString;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use strata_core::limits::API_KEYS;
 use strata_core::policy::authz::{self, Principal};
 use strata_core::ports::IdSource;
-use strata_core::{Fault, Reason};
+use strata_core::{Clock, Fault, Reason, Timestamp};
 use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
 
-/// Longest accepted bearer token in bytes.
-const TOKEN_BYTES: usize = 512;
+/// Longest accepted bearer token in bytes: a JWT with its claims.
+const TOKEN_BYTES: usize = 8 * 1024;
 
 /// One API key as it is stored: its hash, and who its bearer is. The key itself is nowhere at rest.
 #[derive(Clone, Debug)]
@@ -43,13 +45,29 @@ pub fn mint_key(ids: &dyn IdSource) -> SecretString {
 /// Knows the callers of a listener. Keys can be replaced while it serves.
 #[derive(Debug)]
 pub struct Authenticator {
+    /// Of the configuration.
     keys: ArcSwap<Vec<ApiKey>>,
+    /// Made by operators while processes run.
+    issued: ArcSwap<Vec<IssuedKey>>,
+    /// Whether the issued keys were read since the start; until then a key that is not known may be one of them.
+    complete: AtomicBool,
+    tokens: Option<Arc<Tokens>>,
     local: Option<Principal>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A key that an operator made.
+#[derive(Clone, Debug)]
+pub struct IssuedKey {
+    /// The key.
+    pub key: ApiKey,
+    /// Refused from then on.
+    pub expires: Option<Timestamp>,
 }
 
 fn unauthenticated() -> Fault {
     // One text for every cause: whether a key exists is nobody's business.
-    Fault::new(Reason::Unauthenticated, "send a valid API key in the metadata: authorization: Bearer <key>")
+    Fault::new(Reason::Unauthenticated, "send a valid API key or token in the metadata: authorization: Bearer <key>")
 }
 
 impl Authenticator {
@@ -59,14 +77,49 @@ impl Authenticator {
     /// `INVALID_FIELD` naming `api_keys` when there are more than [`API_KEYS`] or one twice.
     pub fn with_keys(keys: Vec<ApiKey>) -> Result<Self, Fault> {
         Self::check(&keys)?;
-        Ok(Self { keys: ArcSwap::from_pointee(keys), local: None })
+        Ok(Self::of(keys, None))
     }
 
     /// The embedded default: no credential is asked for, everyone is `principal`, and only callers on this host are
-    /// served ([`crate::server::check_exposure`] refuses another listener at start; this refuses the call as well).
+    /// served ([`crate::server::check_exposure`] refuses another listener at start; this refuses the call as well). Whoever
+    /// does send a credential is its bearer, or refused.
     #[must_use]
     pub fn local(principal: Principal) -> Self {
-        Self { keys: ArcSwap::from_pointee(Vec::new()), local: Some(principal) }
+        Self::of(Vec::new(), Some(principal))
+    }
+
+    fn of(keys: Vec<ApiKey>, local: Option<Principal>) -> Self {
+        Self {
+            keys: ArcSwap::from_pointee(keys),
+            issued: ArcSwap::default(),
+            complete: AtomicBool::new(true),
+            tokens: None,
+            local,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Also takes tokens of an issuer.
+    #[must_use]
+    pub fn with_tokens(mut self, tokens: Option<Arc<Tokens>>) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// Expects keys by [`Authenticator::issue`], which end by this clock.
+    #[must_use]
+    pub fn expecting_issued(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.complete = AtomicBool::new(false);
+        self.clock = clock;
+        self
+    }
+
+    /// Replaces the keys that operators made: the calls after it see the new ones. `complete`: they were read from a store.
+    pub fn issue(&self, keys: Vec<IssuedKey>, complete: bool) {
+        self.issued.store(Arc::new(keys));
+        if complete {
+            self.complete.store(true, Ordering::Release);
+        }
     }
 
     /// Replaces all keys at once: the calls after it see the new ones.
@@ -101,7 +154,11 @@ impl Authenticator {
     /// # Errors
     /// `UNAUTHENTICATED`.
     pub fn authenticate<B>(&self, request: &Request<B>) -> Result<Principal, Fault> {
-        if let Some(local) = &self.local {
+        let Some(presented) = bearer(request.headers()) else {
+            if request.headers().contains_key(header::AUTHORIZATION) {
+                return Err(unauthenticated());
+            }
+            let local = self.local.as_ref().ok_or_else(unauthenticated)?;
             // Without a peer address the call came from this process or through a unix socket.
             let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
             return if peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback()) {
@@ -109,16 +166,34 @@ impl Authenticator {
             } else {
                 Err(unauthenticated())
             };
+        };
+        if let Some(tokens) = &self.tokens
+            && presented.matches('.').count() == 2
+        {
+            return tokens.verify(presented).map_err(|cause| {
+                tracing::debug!(cause, "a token was refused");
+                unauthenticated()
+            });
         }
-        let presented = hash_key(bearer(request.headers()).ok_or_else(unauthenticated)?);
-        // `blake3::Hash` compares in constant time, and the loop does not stop at a match.
+        let presented = hash_key(presented);
+        // `blake3::Hash` compares in constant time, and the loops do not stop at a match.
         let mut found = None;
         for key in self.keys.load().iter() {
             if key.hash == presented {
                 found = Some(key.principal.clone());
             }
         }
-        found.ok_or_else(unauthenticated)
+        let now = self.clock.now();
+        for IssuedKey { key, expires } in self.issued.load().iter() {
+            if key.hash == presented && expires.is_none_or(|expires| now < expires) {
+                found = Some(key.principal.clone());
+            }
+        }
+        match found {
+            Some(principal) => Ok(principal),
+            None if self.complete.load(Ordering::Acquire) => Err(unauthenticated()),
+            None => Err(Fault::new(Reason::NotServing, "API keys cannot be read yet; retry").retry_after(1_000)),
+        }
     }
 }
 
@@ -142,6 +217,7 @@ impl Middleware for Authenticator {
             Ok(principal) => principal,
             Err(fault) => return refuse(fault),
         };
+        trace::note_tenant(&principal.tenant);
         // The credential ends here: nothing behind this layer can log it or pass it on.
         request.headers_mut().remove(header::AUTHORIZATION);
         request.extensions_mut().insert(principal);

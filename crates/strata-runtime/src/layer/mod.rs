@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod limit;
 pub mod metrics;
 pub mod panic;
+pub mod quota;
 pub mod request_id;
 pub mod signed;
 pub mod trace;
@@ -20,7 +21,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use strata_core::Fault;
+use strata_core::{Fault, Reason};
 use tonic::body::Body;
 use tower::Service;
 
@@ -57,10 +58,17 @@ pub async fn forward<S: Rpc>(mut next: S, request: Request<Body>) -> Response<Bo
     }
 }
 
+/// Why a layer answered by itself, in the extensions of its response: the metrics count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused(pub Reason);
+
 /// A gRPC response that refuses, without a message body ("trailers only").
 #[must_use]
 pub fn refuse(fault: Fault) -> Response<Body> {
-    status(fault).into_http()
+    let reason = fault.reason;
+    let mut response = status(fault).into_http();
+    response.extensions_mut().insert(Refused(reason));
+    response
 }
 
 /// The wire form of a fault.

@@ -5,10 +5,11 @@ use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, Pipeline, RedisFuture, RedisResult, TlsCertificates,
-    TlsMode, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisFuture, RedisResult,
+    TlsCertificates, TlsMode, Value,
 };
 use secrecy::{ExposeSecret, SecretString};
 use std::sync::Arc;
@@ -109,6 +110,21 @@ pub(super) enum Connection {
     Single(ConnectionManager),
     Master(MultiplexedConnection),
     Cluster(ClusterConnection),
+}
+
+impl Connection {
+    /// Runs a command on the server that holds `key`.
+    pub(super) async fn query_at<T: FromRedisValue>(&mut self, key: &str, command: &Cmd) -> RedisResult<T> {
+        match self {
+            Self::Single(connection) => command.query_async(connection).await,
+            Self::Master(connection) => command.query_async(connection).await,
+            Self::Cluster(connection) => {
+                let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(Slot::for_key(key), SlotAddr::Master));
+                let value = connection.route_command(command.clone(), RoutingInfo::SingleNode(route)).await?;
+                Ok(T::from_redis_value(value)?)
+            }
+        }
+    }
 }
 
 impl ConnectionLike for Connection {

@@ -4,6 +4,7 @@
 mod link;
 
 use crate::ports::Stopwatch;
+use crate::store_op;
 use link::Link;
 pub use link::RedisTls;
 use parking_lot::Mutex;
@@ -169,6 +170,16 @@ impl Breaker {
     }
 }
 
+/// The command's own word: the first argument of every command is the program's, never a caller's.
+fn name_of(argument: redis::Arg<&[u8]>) -> String {
+    if let redis::Arg::Simple(name) = argument { String::from_utf8_lossy(name).into_owned() } else { String::new() }
+}
+
+/// The command's name, for spans and metrics.
+fn named(command: &Cmd) -> String {
+    command.args_iter().next().map(name_of).unwrap_or_default()
+}
+
 /// A Redis server, cheap to clone. There is no pool of connections: one is multiplexed.
 #[derive(Clone)]
 pub struct RedisPool {
@@ -222,11 +233,11 @@ impl RedisPool {
             invocation.key(key);
         }
         invocation.arg(args);
-        self.bounded(async {
+        let work = async {
             let mut connection = self.link.connection().await?;
             invocation.invoke_async(&mut connection).await
-        })
-        .await
+        };
+        self.bounded("EVALSHA", work).await
     }
 
     /// Runs one command.
@@ -234,7 +245,15 @@ impl RedisPool {
     /// # Errors
     /// [`RedisError`].
     pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
-        self.bounded(async { command.query_async(&mut self.link.connection().await?).await }).await
+        self.bounded(&named(command), async { command.query_async(&mut self.link.connection().await?).await }).await
+    }
+
+    /// Runs one command that names no key, on the server that holds `key`.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn command_at<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, RedisError> {
+        self.bounded(&named(command), async { self.link.connection().await?.query_at(key, command).await }).await
     }
 
     /// Runs several commands in one round trip; in one transaction if the pipeline is `atomic`.
@@ -242,7 +261,7 @@ impl RedisPool {
     /// # Errors
     /// [`RedisError`].
     pub async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, RedisError> {
-        self.bounded(async { pipeline.query_async(&mut self.link.connection().await?).await }).await
+        self.bounded("PIPELINE", async { pipeline.query_async(&mut self.link.connection().await?).await }).await
     }
 
     /// Whether the server answers.
@@ -262,7 +281,11 @@ impl RedisPool {
         Ok(Timestamp::from_seconds(seconds).plus(micros))
     }
 
-    async fn bounded<T>(&self, operation: impl Future<Output = redis::RedisResult<T>>) -> Result<T, RedisError> {
+    async fn bounded<T>(&self, name: &str, operation: impl Future<Output = redis::RedisResult<T>>) -> Result<T, RedisError> {
+        store_op::operation("redis", "", name, self.within_bounds(operation)).await
+    }
+
+    async fn within_bounds<T>(&self, operation: impl Future<Output = redis::RedisResult<T>>) -> Result<T, RedisError> {
         self.breaker.pass()?;
         let outcome = match tokio::time::timeout(self.operation_timeout, operation).await {
             Ok(Ok(value)) => Ok(value),

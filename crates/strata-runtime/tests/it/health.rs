@@ -3,7 +3,7 @@
 use std::time::Duration;
 use strata_runtime::TaskGroup;
 use strata_runtime::channel;
-use strata_runtime::health::Health;
+use strata_runtime::health::{Health, LIVENESS};
 use strata_testkit::eventually;
 use tonic::service::Routes;
 use tonic_health::pb::HealthCheckRequest;
@@ -34,6 +34,7 @@ async fn a_service_serves_when_its_last_latch_is_dropped_and_stops_at_shutdown()
     becomes(WORKING, ServingStatus::Serving).await;
     becomes(SESSION, ServingStatus::NotServing).await;
     becomes("", ServingStatus::NotServing).await;
+    becomes(LIVENESS, ServingStatus::Serving).await;
     assert_eq!(health.pending(), [(SESSION, vec!["disk", "redis"])]);
     drop((redis, disk));
     assert!(!health.is_ready());
@@ -51,6 +52,7 @@ async fn a_service_serves_when_its_last_latch_is_dropped_and_stops_at_shutdown()
     for service in [WORKING, SESSION, ""] {
         becomes(service, ServingStatus::NotServing).await;
     }
+    becomes(LIVENESS, ServingStatus::Serving).await;
     assert!(!health.is_ready());
 }
 

@@ -4,7 +4,9 @@
 
 mod channels;
 mod double;
+mod floods;
 mod health;
 mod redis;
 mod shutdown;
 mod stacks;
+mod tls;

@@ -189,32 +189,3 @@ async fn a_connection_that_says_nothing_gives_its_place_back() {
     assert_eq!(client.get_status(wait).await.expect_err("its deadline").code(), Code::DeadlineExceeded);
     assert!(client.get_status(ask("nothing")).await.is_ok());
 }
-
-#[tokio::test]
-async fn tls_is_served_and_checked() {
-    // A certificate authority and a certificate for 127.0.0.1, valid until 2125.
-    let identity = server::TlsIdentity {
-        certificate_pem: include_str!("tls/server.pem").into(),
-        key_pem: include_str!("tls/server.key").to_owned().into(),
-    };
-    assert_eq!(format!("{identity:?}"), "TlsIdentity(..)");
-    let (tasks, double) = (TaskGroup::new(), Double::default());
-    let config = ServeConfig { tls: Some(std::sync::Arc::new(identity)), ..ServeConfig::default() };
-    let address = listen(&tasks, public(&double), config).await;
-    let call = |url: String, ca: &str| {
-        let config = EndpointConfig { tls_ca_pem: Some(ca.to_owned()), ..EndpointConfig::new(url) };
-        let mut client = Client::new(channel::connect(&config).expect("config"));
-        async move { client.get_status(ask("nothing")).await }
-    };
-    let ca = include_str!("tls/ca.pem");
-    call(format!("https://{address}"), ca).await.expect("served");
-    assert!(call(format!("https://{address}"), include_str!("tls/server.pem")).await.is_err(), "another authority");
-    assert!(call(format!("https://localhost:{}", address.port()), ca).await.is_err(), "another name");
-    assert!(call(format!("http://{address}"), ca).await.is_err(), "clear text");
-
-    let broken = server::TlsIdentity { certificate_pem: "nonsense".into(), key_pem: "nonsense".to_owned().into() };
-    let config = ServeConfig { tls: Some(std::sync::Arc::new(broken)), ..ServeConfig::default() };
-    let listener = server::bind(([127, 0, 0, 1], 0).into()).await.expect("bind");
-    let refused = server::serve(listener, public(&double), &config, tasks.token().clone()).await.expect_err("no PEM");
-    assert_eq!(refused.reason, strata_core::Reason::InvalidField);
-}

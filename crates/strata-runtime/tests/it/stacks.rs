@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::{AdminService, AdminServiceServer};
 use strata_api::admin::v1::{
-    BackupRequest, BackupResponse, GetStatusRequest, GetStatusResponse, ReindexRequest, ReindexResponse,
-    VerifyConsistencyRequest, VerifyConsistencyResponse,
+    BackupRequest, BackupResponse, CreateApiKeyRequest, CreateApiKeyResponse, GetModesRequest, GetModesResponse,
+    GetStatusRequest, GetStatusResponse, ListApiKeysRequest, ListApiKeysResponse, ReindexRequest, ReindexResponse,
+    RevokeApiKeyRequest, RevokeApiKeyResponse, SetModeRequest, SetModeResponse, VerifyConsistencyRequest,
+    VerifyConsistencyResponse,
 };
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::{Reason, TenantId, UserId};
@@ -365,6 +367,26 @@ impl AdminService for Front {
         &self,
         _: Request<VerifyConsistencyRequest>,
     ) -> Result<Response<VerifyConsistencyResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn get_modes(&self, _: Request<GetModesRequest>) -> Result<Response<GetModesResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn set_mode(&self, _: Request<SetModeRequest>) -> Result<Response<SetModeResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn create_api_key(&self, _: Request<CreateApiKeyRequest>) -> Result<Response<CreateApiKeyResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn list_api_keys(&self, _: Request<ListApiKeysRequest>) -> Result<Response<ListApiKeysResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn revoke_api_key(&self, _: Request<RevokeApiKeyRequest>) -> Result<Response<RevokeApiKeyResponse>, Status> {
         Err(Status::unimplemented("not here"))
     }
 }

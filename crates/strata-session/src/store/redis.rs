@@ -1240,7 +1240,7 @@ impl SessionStore for RedisSessions {
     async fn medium(&self, user: &UserTag, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
         let name = epochs(user);
         let known: Option<String> = self.pool.command(redis::cmd("HGET").arg(&name).arg("w")).await?;
-        let (keep, medium) = self.pool.purge_files(known.as_deref(), purge, patience).await?;
+        let (keep, medium) = self.pool.purge_files(&name, known.as_deref(), purge, patience).await?;
         if let Some(keep) = keep {
             let args = [keep, EPOCH_MS.to_string()];
             let _: i64 = self.pool.script(&SCRIPTS.wait, &[name], &args[..]).await?;

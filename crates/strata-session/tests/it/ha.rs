@@ -107,3 +107,21 @@ async fn c121_a_cluster_serves_every_user_from_the_node_of_its_slot_and_outlives
     }
     assert!(served < users.len(), "the users of the dead node were not served");
 }
+
+#[tokio::test]
+async fn e03_a_cluster_rewrites_the_files_of_the_node_that_held_it() {
+    let mut redis = RedisCluster::start();
+    let bed = Bed::redis(&redis.url()).await;
+    for n in 0..6 {
+        let code = format!("QX-7734{n}-ZK");
+        let me = bed.caller(&bed.tenant, &format!("u{n}"), "");
+        said(&me, "s", &format!("My code is {code}.")).await;
+        let scope = crate::erase::scope(&bed, &me, &[&code]);
+        let rows = crate::erase::erase(&me, &scope).await.expect("erased");
+        assert_eq!((rows["session.turns"].removed, rows["session.turns"].remaining), (1, 0));
+        crate::erase::written(&me, &scope).await;
+        // Files that were replaced are unlinked in the background.
+        let free = || redis.nodes().iter().all(|node| !node.disk_holds(&code)).then_some(());
+        strata_testkit::poll::blocking(SOON, free).expect("gone from every node");
+    }
+}

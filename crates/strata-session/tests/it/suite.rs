@@ -612,3 +612,55 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
         }
     }
 }
+
+#[tokio::test]
+async fn a24_c065_order_and_numbers_stay_through_windows_summaries_and_equal_times() {
+    for bed in Bed::both().await {
+        let me = bed.me();
+        let time = Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 });
+        for part in (1..=60_u32).collect::<Vec<_>>().chunks(20) {
+            let turns = part.iter().map(|n| pb::NewTurn { client_time: time, ..user(&format!("invoice INV-{n:03} is open")) });
+            me.append("s", turns.collect()).await.expect("appended");
+        }
+        let texts = |turns: &[pb::Turn]| turns.iter().map(|turn| (turn.seq, turn.text.clone())).collect::<Vec<_>>();
+        let wanted = |from: u32| (from..=60).map(|n| (n, format!("invoice INV-{n:03} is open"))).collect::<Vec<_>>();
+        let before = me.window("s", 20, 100_000).await.expect("window");
+        assert_eq!(texts(&before.turns), wanted(51), "{}: the rest is compressed already", bed.store);
+        me.compress("s", 5).await.expect("compressed");
+        let after = me.window("s", 20, 100_000).await.expect("window");
+        // What is covered is told by summaries, the newest stand unchanged, and both keep their order.
+        assert_eq!(texts(&after.turns), wanted(56), "{}", bed.store);
+        let ranges: Vec<(u32, u32)> = after.summaries.iter().map(|summary| (summary.from_seq, summary.to_seq)).collect();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ranges:?}");
+        for summary in &after.summaries {
+            let seqs: Vec<u32> = summary.sentences.iter().flat_map(|sentence| sentence.seqs.clone()).collect();
+            assert!(seqs.is_sorted() && seqs.iter().all(|seq| (summary.from_seq..=summary.to_seq).contains(seq)), "{seqs:?}");
+        }
+        assert_eq!(texts(&me.turns("s", 41, 60).await.expect("turns")), wanted(41), "{}: the originals are there", bed.store);
+    }
+}
+
+#[tokio::test]
+async fn c094_looking_at_a_session_does_not_keep_it_alive() {
+    for bed in Bed::both().await {
+        let me = bed.me();
+        let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        let body =
+            pb::AppendTurnsRequest { session_id: "s".into(), turns: vec![user("hello there Tom")], ttl, ..Default::default() };
+        me.append_turns(body).await.expect("appended");
+        let expires = async || {
+            let body = pb::GetSessionRequest { session_id: "s".into(), ..Default::default() };
+            me.get_session(body).await.ok().and_then(|answer| answer.expire_time)
+        };
+        let before = expires().await.expect("alive");
+        for _ in 0..11 {
+            bed.clock.advance(std::time::Duration::from_secs(5));
+            me.list_sessions(pb::ListSessionsRequest::default()).await.expect("listed");
+            me.search("Tom", 5).await.expect("searched");
+            let body = pb::GetWindowRequest { session_id: "s".into(), no_renew: true, ..Default::default() };
+            me.get_window(body).await.expect("a job's look");
+            me.turns("s", 1, 1).await.expect("read");
+            assert_eq!(expires().await, Some(before), "{}", bed.store);
+        }
+    }
+}

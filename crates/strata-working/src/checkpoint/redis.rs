@@ -219,7 +219,7 @@ impl CheckpointStore for RedisCheckpoints {
     async fn medium(&self, user_key: &str, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
         let name = epoch_key(user_key);
         let known: Option<String> = self.pool.command(redis::cmd("HGET").arg(&name).arg("files")).await?;
-        let (keep, medium) = self.pool.purge_files(known.as_deref(), purge, patience).await?;
+        let (keep, medium) = self.pool.purge_files(&name, known.as_deref(), purge, patience).await?;
         if let Some(keep) = keep {
             let _: i64 = self.pool.script(&WAIT, &[name], keep).await?;
         }

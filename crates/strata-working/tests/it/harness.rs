@@ -200,12 +200,36 @@ impl Caller {
             digest,
             generation: 0,
             request_id: request_id.into(),
+            ..Default::default()
         };
         self.working()
             .append_digest(self.signed(body))
             .await
             .map(tonic::Response::into_inner)
             .map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn append(&self, body: pb::AppendDigestRequest) -> Answer<pb::AppendDigestResponse> {
+        let body = pb::AppendDigestRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), ..body };
+        let answer = self.working().append_digest(self.signed(body)).await;
+        answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn list(&self, page_size: i32, page_token: &str) -> Answer<pb::ListTasksResponse> {
+        let body = pb::ListTasksRequest {
+            user_id: self.user.clone(),
+            agent_id: self.agent.clone(),
+            page_size,
+            page_token: page_token.into(),
+        };
+        let answer = self.working().list_tasks(self.signed(body)).await;
+        answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
+    }
+
+    pub async fn watch(&self, task: &str) -> Answer<tonic::Streaming<pb::WatchTaskResponse>> {
+        let body = pb::WatchTaskRequest { user_id: self.user.clone(), agent_id: self.agent.clone(), task_id: task.into() };
+        let answer = self.working().watch_task(self.signed(body)).await;
+        answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
     }
 
     pub async fn digest(&self, task: &str, sentence: &str) -> Answer<pb::AppendDigestResponse> {

@@ -7,3 +7,4 @@ mod limits;
 mod promotion;
 mod stores;
 mod survival;
+mod watch;

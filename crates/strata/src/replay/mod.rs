@@ -5,11 +5,15 @@ mod dialogue;
 mod player;
 mod report;
 
-use crate::{assemble, cli::ReplayArgs, client::Api, config::Config};
+use crate::{
+    assemble,
+    cli::{CredentialArgs, ReplayArgs},
+    client::{Api, dial, secret},
+    config::Config,
+};
 use anyhow::{Context as _, Result};
 use report::Report;
 use std::time::Duration;
-use strata_runtime::channel;
 
 /// Seconds an RPC of a replay may take: generous, since a dialogue is played in order.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,20 +27,18 @@ pub async fn run(args: ReplayArgs) -> Result<bool> {
     let dialogues = args.files.iter().map(|file| Ok((file, dialogue::read(file)?))).collect::<Result<Vec<_>>>()?;
     let mut embedded = None;
     let (channel, key) = match &args.server {
-        Some(url) => {
-            (channel::connect(&channel::EndpointConfig::new(url.as_str())).map_err(anyhow::Error::new)?, args.api_key.as_deref())
-        }
+        Some(url) => (dial(url, &args.credential)?, secret(&args.credential)?),
         None => {
             let (config, scratch) = embedded_config(&args)?;
             let server = assemble::start(config, None).await.context("the embedded server does not start")?;
             server.ready().await;
             let url = format!("http://{}", server.public_address().context("the embedded server has no public address")?);
-            let channel = channel::connect(&channel::EndpointConfig::new(url)).map_err(anyhow::Error::new)?;
+            let channel = dial(&url, &CredentialArgs::default())?;
             embedded = Some((server, scratch));
             (channel, None)
         }
     };
-    let api = Api::new(channel, key, TIMEOUT)?;
+    let api = Api::new(channel, key.as_deref(), TIMEOUT)?;
     let status = api.call("strata.admin.v1.AdminService/GetStatus", serde_json::json!({})).await.ok();
     report.header(args.server.as_deref(), status.as_ref());
     let mut met = true;

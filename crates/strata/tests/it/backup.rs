@@ -102,12 +102,15 @@ fn a_backup_comes_back_and_the_server_with_the_vectors_follows() {
 
 #[test]
 fn a_vector_server_with_a_key_is_reached_over_tls_only_with_its_authority() {
-    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("../strata-runtime/tests/it/tls");
-    let read = |name: &str| std::fs::read_to_string(tls.join(name)).expect("a file");
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = strata_testkit::tls::Authority::new("the vectors' authority");
+    let server = ca.issue(2099);
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, &ca.pem).expect("a file");
     for trusted in [true, false] {
-        let double = strata_testkit::WireDouble::start_tls(&read("server.pem"), &read("server.key"));
+        let double = strata_testkit::WireDouble::start_tls(&server.certificate, &server.key);
         double.require_key(Some("s3cret"));
-        let authority = if trusted { tls.join("ca.pem") } else { PathBuf::from("/dev/null") };
+        let authority = if trusted { ca_file.clone() } else { PathBuf::from("/dev/null") };
         let env = [("SSL_CERT_FILE", authority.display().to_string()), ("STRATA_QDRANT__API_KEY", "s3cret".to_owned())];
         let cluster = Cluster::quick_on(Some(double), &env);
         remember(&cluster, 1);

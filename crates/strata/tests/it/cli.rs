@@ -29,6 +29,19 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn flags_of_the_server_stand_before_and_after_the_command() {
+    // Nothing listens on port 1: the flags were understood when the server is what is missed.
+    for args in [
+        &["ctl", "--server", "http://127.0.0.1:1", "--timeout", "1", "backup"][..],
+        &["ctl", "backup", "--server", "http://127.0.0.1:1", "--timeout", "1"],
+        &["reindex", "--server", "http://127.0.0.1:1", "--timeout", "1"],
+    ] {
+        let error = refused(args);
+        assert!(error.contains("STORE_UNAVAILABLE"), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn a_bad_setting_is_named_with_its_source() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |text: &str| {

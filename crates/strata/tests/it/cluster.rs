@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
     time::Duration,
 };
-use strata_testkit::{process::Child9, qdrant::WireDouble, redis::RedisServer};
+use strata_testkit::{process::Child9, proxy::FaultProxy, qdrant::WireDouble, redis::RedisServer};
 use tempfile::TempDir;
 
 /// A debug build on a busy machine may take long to load the model.
@@ -66,6 +66,10 @@ pub struct Cluster {
     processes: Vec<(&'static str, Child9)>,
     key: String,
     env: Vec<(&'static str, String)>,
+    /// Of the public address, and of the addresses between roles.
+    scheme: &'static str,
+    /// In front of layers and stores, by their names.
+    proxies: Vec<(&'static str, FaultProxy)>,
 }
 
 impl Cluster {
@@ -109,6 +113,39 @@ impl Cluster {
         cluster
     }
 
+    /// One process per role on a real Redis and the Qdrant double, each layer and each store behind a proxy that can be told
+    /// to fail.
+    pub fn behind_proxies() -> Self {
+        let mut cluster = Self::new(Some(RedisServer::start()), Some(WireDouble::start()), &ROLES);
+        let at = |role: &str| std::net::SocketAddr::from(([127, 0, 0, 1], cluster.port(role)));
+        let stores = [
+            ("redis", cluster.redis.as_ref().expect("started").addr()),
+            ("qdrant", cluster.qdrant.as_ref().expect("started").addr()),
+        ];
+        let fronts = ["working", "session", "longterm"].map(|role| (role, at(role)));
+        cluster.proxies = fronts.into_iter().chain(stores).map(|(name, upstream)| (name, FaultProxy::start(upstream))).collect();
+        cluster.env = vec![
+            ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
+            ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
+            ("STRATA_EMBEDDER__DIMENSIONS", VECTOR_DIMS.to_string()),
+        ];
+        for role in ROLES {
+            cluster.start(role);
+        }
+        cluster
+    }
+
+    /// The proxy in front of a layer or store.
+    pub fn proxy(&self, name: &str) -> Option<&FaultProxy> {
+        self.proxies.iter().find(|(other, _)| *other == name).map(|(_, proxy)| proxy)
+    }
+
+    /// Stops a process where it stands (SIGSTOP), or lets it go on.
+    pub fn freeze(&mut self, role: &str, frozen: bool) {
+        let process = self.process(role);
+        if frozen { process.stop_process() } else { process.cont() }
+    }
+
     fn new(redis: Option<RedisServer>, qdrant: Option<WireDouble>, roles: &[&'static str]) -> Self {
         // Ports are free when reserved and used at once; each role gets one for its life, so that a restart finds it.
         let ports = roles.iter().map(|role| (*role, free_port())).collect();
@@ -120,7 +157,39 @@ impl Cluster {
             processes: Vec::new(),
             key: format!("k1:{}", "ab".repeat(32)),
             env: Vec::new(),
+            scheme: "http",
+            proxies: Vec::new(),
         }
+    }
+
+    /// One process per role on a real Redis, each with these variables; with TLS everywhere if they set it up.
+    pub fn four_with(env: &[(&'static str, String)], tls: bool) -> Self {
+        let mut cluster = Self::new(Some(RedisServer::start()), None, &ROLES);
+        cluster.scheme = if tls { "https" } else { "http" };
+        cluster.env = env.to_vec();
+        for role in ROLES {
+            cluster.start(role);
+        }
+        cluster
+    }
+
+    /// Whether any process that runs has printed `needle`.
+    pub fn printed(&self, needle: &str) -> bool {
+        self.processes.iter().any(|(_, process)| process.printed(needle))
+    }
+
+    /// Megabytes that a process holds of the machine's memory.
+    pub fn resident(&self, role: &str) -> u64 {
+        let process = self.processes.iter().find(|(name, _)| *name == role).expect("a running role");
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", process.1.pid())).expect("a running process");
+        let pages: u64 = pages.split_whitespace().nth(1).expect("resident pages").parse().expect("a number");
+        pages * 4 / 1_024
+    }
+
+    /// Lines that a process wrote.
+    pub fn lines(&self, role: &str) -> Vec<String> {
+        let process = self.processes.iter().find(|(name, _)| *name == role).expect("a running role");
+        process.1.lines().into_iter().map(|line| line.text).collect()
     }
 
     fn port(&self, role: &str) -> u16 {
@@ -130,12 +199,12 @@ impl Cluster {
     /// Where the router answers.
     pub fn url(&self) -> String {
         let role = if self.ports.len() == 1 { "all" } else { "router" };
-        format!("http://127.0.0.1:{}", self.port(role))
+        format!("{}://127.0.0.1:{}", self.scheme, self.port(role))
     }
 
     /// Address of a role's listener.
     pub fn address(&self, role: &str) -> String {
-        format!("http://127.0.0.1:{}", self.port(role))
+        format!("{}://127.0.0.1:{}", self.scheme, self.port(role))
     }
 
     /// Starts (or starts again) one process and waits until it says that it is ready.
@@ -156,10 +225,10 @@ impl Cluster {
             args.extend([if role == "router" { "--listen" } else { "--internal-listen" }.into(), listen]);
         }
         if let Some(redis) = &self.redis {
-            args.extend(["--redis-url".into(), redis.url()]);
+            args.extend(["--redis-url".into(), self.proxy("redis").map_or_else(|| redis.url(), |proxy| proxy.url("redis"))]);
         }
         if let (Some(qdrant), "longterm" | "all") = (&self.qdrant, role) {
-            args.extend(["--qdrant-url".into(), qdrant.url()]);
+            args.extend(["--qdrant-url".into(), self.proxy("qdrant").map_or_else(|| qdrant.url(), |proxy| proxy.url("http"))]);
         }
         let mut launch = Child9::of(STRATA)
             .args(&args)
@@ -168,7 +237,8 @@ impl Cluster {
             .env("STRATA_SIGNING_KEYS", &self.key);
         if role == "router" {
             for layer in ["working", "session", "longterm"] {
-                launch = launch.env(format!("STRATA_PEERS__{}", layer.to_uppercase()), self.address(layer));
+                let address = self.proxy(layer).map_or_else(|| self.address(layer), |proxy| proxy.url("http"));
+                launch = launch.env(format!("STRATA_PEERS__{}", layer.to_uppercase()), address);
             }
         }
         for (name, value) in &self.env {

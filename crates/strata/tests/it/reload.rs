@@ -5,11 +5,28 @@ use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
 use strata_testkit::process::Child9;
 
-fn write(path: &Path, text: &str) {
-    // As an editor and a ConfigMap do it: a new file takes the place of the old one.
+/// As an editor does it: a new file takes the place of the old one.
+fn rename(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).expect("written");
     std::fs::rename(&new, path).expect("renamed");
+}
+
+/// As a kubelet does it with a mounted ConfigMap: the file is a link through the link `..data`, which one rename turns to
+/// a folder of the new version; the folder of the old one goes.
+fn swap(path: &Path, text: &str) {
+    use std::os::unix::fs::symlink;
+    let mount = path.parent().expect("a folder");
+    let (data, old) = (mount.join("..data"), std::fs::read_link(mount.join("..data")).ok());
+    let name = format!("..{}", blake3::hash(text.as_bytes()).to_hex());
+    std::fs::create_dir(mount.join(&name)).expect("a folder");
+    std::fs::write(mount.join(&name).join("strata.toml"), text).expect("written");
+    symlink(&name, mount.join("..data_tmp")).expect("a link");
+    std::fs::rename(mount.join("..data_tmp"), data).expect("swapped");
+    match old {
+        Some(old) => std::fs::remove_dir_all(mount.join(old)).expect("removed"),
+        None => symlink("..data/strata.toml", path).expect("a link"),
+    }
 }
 
 fn propose(url: &str, n: u32) -> Result<Value, String> {
@@ -24,8 +41,19 @@ fn propose(url: &str, n: u32) -> Result<Value, String> {
 
 #[test]
 fn a198_modes_and_policy_follow_the_file_without_a_restart() {
+    follows(rename);
+}
+
+#[test]
+fn a198_modes_and_policy_follow_a_mounted_config_map_through_its_swap() {
+    follows(swap);
+}
+
+fn follows(write: impl Fn(&Path, &str)) {
     let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("strata.toml");
+    let mount = folder.path().join("etc");
+    std::fs::create_dir(&mount).expect("a folder");
+    let config = mount.join("strata.toml");
     let port = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a port").port();
     let with = |rest: &str| {
         format!(

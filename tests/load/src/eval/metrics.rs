@@ -39,31 +39,15 @@ impl Evidence {
     }
 }
 
-/// Where a value of a covered turn was found again; the first of these that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// In the text of a summary.
-    Summary,
-    /// In an anchored turn.
-    Anchor,
-    /// In the list of protected values beside a summary.
-    Reference,
-    /// In a turn that is shown verbatim.
-    Window,
-    /// Nowhere but in the turn itself.
-    Lost,
-}
-
-impl Place {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Summary => "values_in_summary",
-            Self::Anchor => "values_in_anchor",
-            Self::Reference => "values_in_reference",
-            Self::Window => "values_in_window",
-            Self::Lost => "values_lost",
-        }
-    }
+/// What became of a value of a covered turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueFate {
+    /// Letter for letter in a summary or an anchor, in a clause that keeps another content word of its turn.
+    pub told: bool,
+    /// Letter for letter in a summary, an anchor or the value index.
+    pub kept: bool,
+    /// A listed range leads to its turn, which was read and holds it.
+    pub reachable: bool,
 }
 
 /// Counts of one set.
@@ -76,7 +60,12 @@ pub struct SetMetrics {
     unanswerable: Vec<Option<f64>>,
     probes: usize,
     probes_answered: usize,
-    values: BTreeMap<Place, usize>,
+    values: usize,
+    values_told: usize,
+    values_kept: usize,
+    values_reachable: usize,
+    tokens_full: u64,
+    tokens_shown: u64,
     counts: BTreeMap<String, u64>,
 }
 
@@ -101,9 +90,18 @@ impl SetMetrics {
         self.by_category.entry(category.to_owned()).or_default().add(&ids, &gold);
     }
 
-    /// Where a value of a covered turn was found again.
-    pub fn value(&mut self, place: Place) {
-        *self.values.entry(place).or_default() += 1;
+    /// What became of a value of a covered turn.
+    pub fn value(&mut self, fate: ValueFate) {
+        self.values += 1;
+        self.values_told += usize::from(fate.told);
+        self.values_kept += usize::from(fate.kept);
+        self.values_reachable += usize::from(fate.reachable);
+    }
+
+    /// Tokens of a whole dialogue, and of what is shown of it after compression.
+    pub fn tokens(&mut self, full: u64, shown: u64) {
+        self.tokens_full += full;
+        self.tokens_shown += shown;
     }
 
     /// Adds to a plain count.
@@ -139,14 +137,15 @@ impl SetMetrics {
             all.insert("probes".into(), self.probes as f64);
             all.insert("probes_answered".into(), self.probes_answered as f64 / self.probes as f64);
         }
-        let values: usize = self.values.values().sum();
-        if values > 0 {
-            all.insert("values".into(), values as f64);
-            let lost = self.values.get(&Place::Lost).copied().unwrap_or_default();
-            all.insert("values_kept".into(), (values - lost) as f64 / values as f64);
-            for (place, count) in &self.values {
-                all.insert(place.name().into(), *count as f64 / values as f64);
-            }
+        if self.values > 0 {
+            let share = |count: usize| count as f64 / self.values as f64;
+            all.insert("values".into(), self.values as f64);
+            all.insert("values_told".into(), share(self.values_told));
+            all.insert("values_kept".into(), share(self.values_kept));
+            all.insert("values_reachable".into(), share(self.values_reachable));
+        }
+        if self.tokens_full > 0 {
+            all.insert("tokens_of_full".into(), self.tokens_shown as f64 / self.tokens_full as f64);
         }
         all
     }
@@ -246,15 +245,20 @@ mod tests {
     }
 
     #[test]
-    fn kept_values_are_all_but_the_lost() {
+    fn shares_of_values_and_tokens_are_of_all_that_were_counted() {
         let mut metrics = SetMetrics::default();
-        for place in [Place::Summary, Place::Anchor, Place::Reference, Place::Lost] {
-            metrics.value(place);
-        }
+        metrics.value(ValueFate { told: true, kept: true, reachable: true });
+        metrics.value(ValueFate { told: false, kept: true, reachable: true });
+        metrics.value(ValueFate { told: false, kept: true, reachable: false });
+        metrics.value(ValueFate::default());
+        metrics.tokens(100, 30);
+        metrics.tokens(100, 70);
         metrics.count("turns", 7);
         let all = metrics.results();
+        close(&all, "values_told", 0.25);
         close(&all, "values_kept", 0.75);
-        close(&all, "values_in_reference", 0.25);
+        close(&all, "values_reachable", 0.5);
+        close(&all, "tokens_of_full", 0.5);
         close(&all, "turns", 7.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     dialogue::{Dialogue, Turn},
-    metrics::{Place, SetMetrics},
+    metrics::{SetMetrics, ValueFate},
 };
 use crate::agent::Agent;
 use anyhow::{Context as _, Result};
@@ -23,6 +23,8 @@ use tonic::Code;
 const HITS: i32 = 50;
 /// Turns that stay verbatim when a session is compressed.
 const KEEP: i32 = 4;
+/// Turns from which a dialogue counts as long when tokens are compared.
+const LONG: usize = 20;
 /// Bytes of text in one append: half a message.
 const APPEND_BYTES: usize = 2 * 1024 * 1024;
 /// Longest time until every turn has its vector.
@@ -176,36 +178,88 @@ impl Player {
             sessions.entry(&turn.session).or_default().push(turn);
         }
         for (session_id, turns) in sessions {
-            let (user_id, session_id) = (user.to_owned(), session_id.to_owned());
+            let (user_id, id) = (user.to_owned(), session_id.to_owned());
             let request = session::CompressSessionRequest {
                 user_id: user_id.clone(),
-                session_id: session_id.clone(),
+                session_id: id.clone(),
                 keep_turns: KEEP,
                 ..session::CompressSessionRequest::default()
             };
             let compressed =
                 self.agent.session.clone().compress_session(patient(request)).await.context("CompressSession")?.into_inner();
-            let request =
-                session::GetSessionRequest { user_id: user_id.clone(), session_id: session_id.clone(), ..Default::default() };
+            let request = session::GetSessionRequest { user_id: user_id.clone(), session_id: id.clone(), ..Default::default() };
             let whole = self.agent.session.clone().get_session(request).await.context("GetSession")?.into_inner();
             let request =
-                session::GetWindowRequest { user_id, session_id, max_turns: KEEP, no_renew: true, ..Default::default() };
+                session::GetWindowRequest { user_id, session_id: id, max_turns: KEEP, no_renew: true, ..Default::default() };
             let window = self.agent.session.clone().get_window(request).await.context("GetWindow")?.into_inner();
             metrics.count("sessions", 1);
             metrics.count("summaries", whole.summaries.len() as u64);
             metrics.count("window_tokens", u64::from(window.tokens));
             let summaries: Vec<&session::Summary> = whole.summaries.iter().chain(&compressed.summary).collect();
-            let kept = Kept::new(&summaries, &window);
+            let index = self.value_index(user, session_id, window.last_seq).await?;
+            let by_range = self.by_ranges(user, session_id, &summaries, &window.anchors).await?;
+            let kept = Kept::new(&summaries, &window, index);
+            if turns.len() >= LONG {
+                let full: u64 = turns.iter().map(|turn| u64::from(strata_text::tokens::count(&turn.turn.text))).sum();
+                metrics.count("dialogues_long", 1);
+                metrics.tokens(full, u64::from(window.tokens));
+            }
             for turn in turns {
                 if turn.seq + KEEP as u32 <= window.last_seq {
                     metrics.count("turns_covered", 1);
-                    for value in &turn.turn.values {
-                        metrics.value(kept.find(value));
+                    // Some sets annotate a value in other words than the turn's.
+                    for value in turn.turn.values.iter().filter(|value| turn.turn.text.contains(value.as_str())) {
+                        let fate = kept.fate(value, &turn.turn.text, by_range.get(&turn.seq).map(String::as_str));
+                        metrics.value(fate);
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// The value index of the compressed turns, every page.
+    async fn value_index(&self, user: &str, session_id: &str, last_seq: u32) -> Result<Vec<String>> {
+        let mut request = session::GetFactsRequest {
+            user_id: user.into(),
+            session_id: session_id.into(),
+            from_seq: 1,
+            to_seq: last_seq,
+            page_size: 1_000,
+            ..session::GetFactsRequest::default()
+        };
+        let mut out = Vec::new();
+        loop {
+            let page = self.agent.session.clone().get_facts(patient(request.clone())).await.context("GetFacts")?.into_inner();
+            out.extend(page.values.into_iter().map(|value| value.value));
+            if page.next_page_token.is_empty() {
+                return Ok(out);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// The turns that the listed ranges and anchors lead to, read again.
+    async fn by_ranges(
+        &self,
+        user: &str,
+        session_id: &str,
+        summaries: &[&session::Summary],
+        anchors: &[session::Turn],
+    ) -> Result<HashMap<u32, String>> {
+        let mut out: HashMap<u32, String> = anchors.iter().map(|turn| (turn.seq, turn.text.clone())).collect();
+        for summary in summaries {
+            let request = session::GetTurnsRequest {
+                user_id: user.into(),
+                session_id: session_id.into(),
+                from_seq: summary.from_seq,
+                to_seq: summary.to_seq,
+                ..session::GetTurnsRequest::default()
+            };
+            let turns = self.agent.session.clone().get_turns(patient(request)).await.context("GetTurns")?.into_inner().turns;
+            out.extend(turns.into_iter().map(|turn| (turn.seq, turn.text)));
+        }
+        Ok(out)
     }
 
     /// Asks the server to remember every turn as it stands and counts what became of it. Answers which turn each record
@@ -389,38 +443,52 @@ fn utc(text: &str) -> Option<prost_types::Timestamp> {
 
 /// What a compressed session still says.
 struct Kept {
-    summary: Vec<String>,
-    anchors: Vec<String>,
-    references: Vec<String>,
-    window: Vec<String>,
+    /// Clauses of summaries and anchors.
+    clauses: Vec<String>,
+    texts: Vec<String>,
+    index: Vec<String>,
 }
 
 impl Kept {
-    fn new(summaries: &[&session::Summary], window: &session::GetWindowResponse) -> Self {
-        let texts = |turns: &[session::Turn]| turns.iter().map(|t| t.text.clone()).collect();
-        Self {
-            summary: summaries.iter().flat_map(|s| s.sentences.iter().map(|x| x.text.clone())).collect(),
-            anchors: texts(&window.anchors),
-            references: summaries.iter().flat_map(|s| s.values.iter().map(|v| v.value.clone())).collect(),
-            window: texts(&window.turns),
-        }
+    fn new(summaries: &[&session::Summary], window: &session::GetWindowResponse, index: Vec<String>) -> Self {
+        let sentences = summaries.iter().flat_map(|s| s.sentences.iter().map(|x| x.text.clone()));
+        let texts: Vec<String> = sentences.chain(window.anchors.iter().map(|turn| turn.text.clone())).collect();
+        let clauses = texts.iter().flat_map(|text| clauses(text)).collect();
+        Self { clauses, texts, index }
     }
 
-    /// The first place that holds the value letter for letter.
-    fn find(&self, value: &str) -> Place {
-        let holds = |texts: &[String]| texts.iter().any(|text| text.contains(value));
-        if holds(&self.summary) {
-            Place::Summary
-        } else if holds(&self.anchors) {
-            Place::Anchor
-        } else if holds(&self.references) {
-            Place::Reference
-        } else if holds(&self.window) {
-            Place::Window
-        } else {
-            Place::Lost
-        }
+    /// What became of a value of a turn; `read` is the turn as a listed range gave it.
+    fn fate(&self, value: &str, turn: &str, read: Option<&str>) -> ValueFate {
+        let words: Vec<String> = strata_text::analyze_query(&turn.replace(value, " "));
+        let says_more = |clause: &str| {
+            let rest = strata_text::analyze_query(&clause.replacen(value, " ", 1));
+            words.iter().any(|word| rest.contains(word))
+        };
+        let told = self.clauses.iter().any(|clause| clause.contains(value) && says_more(clause));
+        // A value that itself holds a comma stands in no single clause.
+        let told = told || self.texts.iter().any(|text| text.contains(value) && clauses(value).len() > 1 && says_more(text));
+        let kept = self.texts.iter().chain(&self.index).any(|text| text.contains(value));
+        ValueFate { told, kept, reachable: read.is_some_and(|text| text.contains(value)) }
     }
+}
+
+/// A text cut at the marks that end a clause; not within a number. In Chinese a half-width comma parts the items of a list.
+fn clauses(text: &str) -> Vec<String> {
+    let ends = if text.contains(strata_text::script::is_han) { ";!?，。；！？\n" } else { ",;!?，。；！？\n" };
+    let marks: Vec<(usize, char)> = text.char_indices().filter(|(_, c)| ends.contains(*c)).collect();
+    let mut out = Vec::new();
+    let mut from = 0;
+    for (at, mark) in marks {
+        let next = at + mark.len_utf8();
+        if text[next..].starts_with(|c: char| c.is_ascii_digit()) && text[..at].ends_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        out.push(text[from..at].trim().to_owned());
+        from = next;
+    }
+    out.push(text[from..].trim().to_owned());
+    out.retain(|clause| !clause.is_empty());
+    out
 }
 
 #[cfg(test)]
@@ -473,18 +541,26 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_found_where_it_stands_first() {
-        let sentence = session::SummarySentence { text: "The table is for 2 people.".into(), seqs: vec![1] };
-        let reference = session::ValueReference { value: "68元".into(), seq: 2 };
-        let summary = session::Summary { sentences: vec![sentence], values: vec![reference], ..Default::default() };
-        let said = |text: &str| session::Turn { text: text.into(), ..Default::default() };
-        let window = session::GetWindowResponse {
-            anchors: vec![said("pay 40 now")],
-            turns: vec![said("half past 11")],
+    fn a40_a_value_is_told_only_beside_another_word_of_its_turn() {
+        let sentence = |text: &str| session::SummarySentence { text: text.into(), seqs: vec![1] };
+        let summary = session::Summary {
+            sentences: vec![sentence("The table is for 2 people, 11:30 am"), sentence("周边有故宫, 天坛，还不错")],
             ..Default::default()
         };
-        let kept = Kept::new(&[&summary], &window);
-        let places = ["2 people", "pay 40", "68元", "half past 11", "驴杂汤"].map(|value| kept.find(value));
-        assert_eq!(places, [Place::Summary, Place::Anchor, Place::Reference, Place::Window, Place::Lost]);
+        let window = session::GetWindowResponse {
+            anchors: vec![session::Turn { text: "pay 40 now".into(), ..Default::default() }],
+            ..Default::default()
+        };
+        let kept = Kept::new(&[&summary], &window, vec!["68元".into()]);
+        let told = |value: &str, turn: &str| kept.fate(value, turn, Some(turn));
+        assert!(told("2 people", "A table for 2 people please").told);
+        assert!(told("pay 40", "Please pay 40 now").kept);
+        assert!(told("天坛", "有故宫, 天坛").told, "an enumeration is one clause");
+        let bare = told("11:30 am", "The table is at 11:30 am");
+        assert!(!bare.told && bare.kept && bare.reachable, "alone between its commas");
+        let indexed = told("68元", "人均消费68元");
+        assert!(!indexed.told && indexed.kept);
+        assert_eq!(kept.fate("驴杂汤", "驴杂汤", None), ValueFate::default());
+        assert_eq!(clauses("costs 1,200 euros, they say; really"), ["costs 1,200 euros", "they say", "really"]);
     }
 }

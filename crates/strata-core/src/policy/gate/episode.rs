@@ -144,6 +144,7 @@ fn objections(settings: &GateSettings, given: &SentenceSubmission, now: Timestam
         quote: &given.quote_features,
         value: None,
         others: &[],
+        lines: &[],
         resolved_dates: &[],
         slot: None,
         attestation: Attestation { quote: QuoteState::Verified, turn_time: None, user_turn: true, explicit_order: false },
