@@ -51,6 +51,10 @@ check: python ## Format, clippy, docs, proto lint, supply chain.
 helm-check: model redis strata ## Helm chart: lint, schemas, policies, releases by helm 3 and 4, and its pods as processes.
 	STRATA_BIN="$(STRATA_BIN)" tests/helm/run.sh $(MODEL_DIR)
 
+.PHONY: deploy-check
+deploy-check: strata ## Alert rules with their tests, dashboards, runbooks, compose file, Dockerfile.
+	STRATA_BIN="$(STRATA_BIN)" tests/deploy/run.sh
+
 .PHONY: image-check
 image-check: model redis strata ## Builds the image without a Docker engine and runs the chart's pods from it; needs root.
 	STRATA_BIN="$(STRATA_BIN)" tests/image/run.sh $(MODEL_DIR)

@@ -1,5 +1,5 @@
-"""Plays the same story with the client of every language against one server: four processes on a real Redis. Then runs the
-clients' own tests. Called by `make clients`, which installs and builds what they need.
+"""Plays the same story with the client of every language against one server: four processes on a real Redis, with mutual TLS
+between all of them and JWTs. Then runs the clients' own tests. Called by `make clients`, which installs and builds what they need.
 
     python clients/run.py --binary target/debug/strata [--only python,go]
 """
@@ -82,37 +82,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", required=True, help="the strata executable")
     parser.add_argument("--only", default=",".join(LANGUAGES), help="languages, comma-separated")
-    parser.add_argument("--secure", action="store_true", help="mutual TLS everywhere, and JWTs instead of API keys")
     options = parser.parse_args()
     binary = str(pathlib.Path(options.binary).resolve())
     languages = options.only.split(",")
     plan = {language: commands(language, binary) for language in languages}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="strata-clients-"))
     # A tenant for each language: the same users, tasks and sessions, and none sees another's.
-    cluster = Cluster(binary, folder, [*LANGUAGES, "acme", "umbrella"], options.secure)
-    tls = {}
-    if cluster.identity is not None:
-        tls = {
-            "STRATA_CA_FILE": str(cluster.identity.ca),
-            "STRATA_CERTIFICATE_FILE": str(cluster.identity.certificate("caller")),
-            "STRATA_PRIVATE_KEY_FILE": str(cluster.identity.key("caller")),
-        }
+    cluster = Cluster(binary, folder, [*LANGUAGES, "acme", "umbrella"], secure=True)
+    identity = cluster.identity
+    shared = {
+        "STRATA_SERVER": cluster.server,
+        "STRATA_CA_FILE": str(identity.ca),
+        "STRATA_CERTIFICATE_FILE": str(identity.certificate("caller")),
+        "STRATA_PRIVATE_KEY_FILE": str(identity.key("caller")),
+        "STRATA_TEST_KEY": cluster.keys["acme"],
+        "STRATA_TEST_OTHER_KEY": cluster.keys["umbrella"],
+        "STRATA_TEST_OLD_KEY": identity.token("acme", iat=1_700_000_000, exp=1_700_003_600),
+        "STRATA_BINARY": binary,
+    }
     failed = []
     try:
         cluster.start()
         for language in languages:
             for command in plan[language]:
                 began = time.monotonic()
-                environment = {
-                    **os.environ,
-                    **tls,
-                    "STRATA_SERVER": cluster.server,
-                    # The quick starts have the users and tasks of the stories.
-                    "STRATA_API_KEY": cluster.keys["acme" if "quick_start" in str(command) else language],
-                    "STRATA_TEST_KEY": cluster.keys["acme"],
-                    "STRATA_TEST_OTHER_KEY": cluster.keys["umbrella"],
-                    "STRATA_BINARY": binary,
-                }
+                # The quick starts have the users and tasks of the stories: another tenant.
+                tenant = "acme" if "quick_start" in str(command) else language
+                environment = {**os.environ, **shared, "STRATA_API_KEY": cluster.keys[tenant]}
                 print(f"clients: {language}: {' '.join(pathlib.Path(part).name for part in command)}", flush=True)
                 code = run(command, environment)
                 print(f"clients: {language}: {'ok' if code == 0 else f'exit code {code}'} in {time.monotonic() - began:.1f} s", flush=True)

@@ -6,7 +6,7 @@
 set -eu
 
 executable=$1 model=$2 out=$3
-mkdir -p "$out/usr/local/bin" "$out/usr/share/strata/models" "$out/etc/ssl/certs" "$out/var/lib/strata" "$out/tmp"
+mkdir -p "$out/usr/local/bin" "$out/usr/share/strata/models" "$out/etc/ssl/certs" "$out/var/lib/strata" "$out/var/lib/strata-erasures" "$out/tmp"
 strip -o "$out/usr/local/bin/strata" "$executable"
 chmod 755 "$out/usr/local/bin/strata"
 

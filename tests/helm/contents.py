@@ -110,7 +110,8 @@ def check_file(documents):
         else:
             check(live["httpGet"] == start["httpGet"] == {"port": "metrics", "path": "/livez"}, f"{role}: liveness")
             check(ready["httpGet"] == {"port": "metrics", "path": "/readyz"}, f"{role}: readiness")
-            check("tls" in config(documents), f"{role}: gRPC probes where there is no TLS")
+            files = [m["mountPath"] for m in container["volumeMounts"]]
+            check("/etc/strata-tls" in files or "/etc/strata-internal-tls" in files, f"{role}: gRPC probes where there is no TLS")
         check(seconds(ready) < seconds(live), f"{role}: calls stop before a restart")
         grace = spec["terminationGracePeriodSeconds"]
         stop = container["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -134,17 +135,18 @@ def check_config(documents):
     """`strata config check` with what each pod is started with."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "strata.toml")
-        keys = os.path.join(folder, "keys")
         with open(path, "w") as file:
             file.write(config(documents))
-        with open(keys, "w") as file:
-            file.write("k1:" + "ab" * 32)
+        contents = {"STRATA_SIGNING_KEYS_FILE": "k1:" + "ab" * 32, "STRATA_REDIS__URL__FILE": "redis://redis:6379/0"}
         for role, pod in pods(documents):
             if role not in ROLES:
                 continue
             container = pod["spec"]["containers"][0]
-            environment = {e["name"]: e.get("value", "redis://redis:6379/0") for e in container["env"]}
-            environment["STRATA_SIGNING_KEYS_FILE"] = keys
+            environment = {e["name"]: e.get("value", "pod-0") for e in container["env"]}
+            for variable in [e for e in environment if e.endswith("_FILE") and "TLS" not in e]:
+                environment[variable] = os.path.join(folder, variable)
+                with open(environment[variable], "w") as file:
+                    file.write(contents.get(variable, "ab" * 32))
             arguments = [a.replace("/etc/strata/strata.toml", path) for a in container["args"][1:]]
             answer = subprocess.run([strata, "config", "check", *arguments], env=environment, capture_output=True, text=True)
             check(answer.returncode == 0, f"{role}: {answer.stderr.strip()}")

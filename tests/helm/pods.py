@@ -1,7 +1,8 @@
 """A newcomer's path: the release of examples/values-small.yaml is installed, and what is in the API then runs: every role's pod with
 its arguments, variables, configuration, volumes and probes, on a real Redis.
 
-Usage: pods.py TOOLS CHART STRATA MODEL_DIR [IMAGE]
+Usage: pods.py TOOLS CHART STRATA MODEL_DIR [IMAGE]                    in clear text
+       pods.py TOOLS CHART STRATA MODEL_DIR --tls                      the same with TLS, mutual between roles
 
 With IMAGE the pods are containers of it (`podman kube play`), with the security context of the chart; without, processes of
 STRATA. A pod has an address of loopback for itself. Mounted ConfigMaps and Secrets are laid out and replaced as a kubelet does
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import grpc
 import yaml
@@ -27,11 +29,14 @@ import yaml
 from api import Api
 
 tools, chart, strata, model = sys.argv[1:5]
-image = sys.argv[5] if len(sys.argv) > 5 else None
+secured = sys.argv[5:] == ["--tls"]
+image = sys.argv[5] if len(sys.argv) > 5 and not secured else None
+SCHEME = "https" if secured else "http"
 ROLES = ["router", "session", "working", "longterm"]
 # Addresses of this run alone.
 NET = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
 ADDRESS = {role: f"{NET}.{number}" for number, role in enumerate([*ROLES, "redis"], 1)}
+ROUTER = f"{SCHEME}://{ADDRESS['router']}:7420"
 PATIENCE = 60
 
 
@@ -78,7 +83,33 @@ class Cluster:
         self.keys = os.path.join(folder, "keys.toml")
         with open(self.keys, "w") as file:
             file.write("".join(line for line in created.stdout.splitlines(True) if not line.startswith("#")))
-        self.key = created.stdout.splitlines()[0].rsplit(" ", 1)[1]
+        self.environment = {"STRATA_API_KEY": created.stdout.splitlines()[0].rsplit(" ", 1)[1]}
+        if secured:
+            self.certify()
+
+    def certify(self):
+        """The Secrets that cert-manager would make: one authority, a certificate for the router, one for what is between roles."""
+        folder = os.path.join(self.folder, "certificates")
+        os.makedirs(folder)
+
+        def openssl(*arguments):
+            made = run("openssl", *arguments, cwd=folder)
+            assert made.returncode == 0, made.stderr
+
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        openssl("req", "-x509", *key, "-days", "30", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.crt")
+        for name, hosts in (("tls", ["router"]), ("internal-tls", ["session", "working", "longterm"])):
+            names = ",".join(f"IP:{ADDRESS[host]}" for host in hosts)
+            openssl("req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-addext", f"subjectAltName={names}")
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-days", "30", "-copy_extensions", "copy", "-out", f"{name}.crt")
+            files = {"tls.crt": f"{name}.crt", "tls.key": f"{name}.key", "ca.crt": "ca.crt"}
+            data = {}
+            for entry, file in files.items():
+                with open(os.path.join(folder, file), "rb") as content:
+                    data[entry] = base64.b64encode(content.read()).decode()
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"strata-{name}", "namespace": "agents"}, "data": data}
+            self.api.objects["Secret", "agents", f"strata-{name}"] = secret
+        self.environment["STRATA_CA_FILE"] = os.path.join(folder, "ca.crt")
 
     def helm(self, *arguments):
         answer = self.api.helm(f"{tools}/helm4/helm/helm", self.folder, *arguments)
@@ -89,6 +120,8 @@ class Cluster:
         """As the README of the chart has it; there is no Qdrant on this machine, the embedded index serves."""
         values = ["-f", f"{chart}/examples/values-small.yaml", "--set-file", f"auth.apiKeys={self.keys}"]
         values += ["--set", "qdrant.inChart.enabled=false,longterm.backups.storage=1Gi"]
+        if secured:
+            values += ["--set", "tls.public.secret=strata-tls,tls.internal.secret=strata-internal-tls"]
         if image:
             repository, tag = image.rsplit(":", 1)
             values += ["--set", f"image.repository={repository},image.pullPolicy=Never", "--set-string", f"image.tag={tag}"]
@@ -136,7 +169,7 @@ class Cluster:
             pod.mount_all()
 
     def ctl(self, *arguments):
-        return run(strata, "ctl", "--server", f"http://{ADDRESS['router']}:7420", *arguments, env={"STRATA_API_KEY": self.key})
+        return run(strata, "ctl", "--server", ROUTER, *arguments, env=self.environment)
 
 
 class Pod:
@@ -146,6 +179,7 @@ class Pod:
         self.cluster, self.role, self.spec = cluster, role, json.loads(json.dumps(template["spec"]))
         self.name = document["metadata"]["name"] + "-0"
         self.container = self.spec["containers"][0]
+        self.ports = self.container["ports"]
         self.folder = os.path.join(cluster.folder, role)
         claims = [claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])]
         self.volumes = {v["name"]: v for v in self.spec["volumes"]} | {name: {"claim": True} for name in claims}
@@ -172,25 +206,29 @@ class Pod:
                     os.chown(self.path(name), uid, uid)
 
     def adapt(self, text):
-        return self.cluster.named(text)
+        return self.cluster.named(text).replace("0.0.0.0:", f"{ADDRESS[self.role]}:")
 
     def environment(self):
         values = {}
         for entry in self.container["env"]:
             source = entry.get("valueFrom", {})
-            if "secretKeyRef" in source:
-                values[entry["name"]] = self.cluster.secret(source["secretKeyRef"]["name"])[source["secretKeyRef"]["key"]]
-            elif "fieldRef" in source:
-                values[entry["name"]] = self.name
-            else:
-                values[entry["name"]] = self.adapt(entry["value"])
+            # Secrets are files; the one thing that is referred to is the pod's name.
+            values[entry["name"]] = self.name if "fieldRef" in source else self.adapt(entry["value"])
         return values
 
     def arguments(self):
-        return [self.adapt(argument).replace("0.0.0.0:", f"{ADDRESS[self.role]}:") for argument in self.container["args"]]
+        return [self.adapt(argument) for argument in self.container["args"]]
 
     def probe(self, kind):
-        """A gRPC probe of the manifest, as the kubelet makes it."""
+        """A probe of the manifest, as the kubelet makes it."""
+        asked = self.container[kind].get("httpGet")
+        if asked:
+            port = next(p["containerPort"] for p in self.ports if p["name"] == asked["port"])
+            try:
+                with urllib.request.urlopen(f"http://{ADDRESS[self.role]}:{port}{asked['path']}", timeout=5) as answer:
+                    return answer.status == 200
+            except OSError:
+                return False
         probe = self.container[kind]["grpc"]
         name = probe.get("service", "").encode()
         with grpc.insecure_channel(f"{ADDRESS[self.role]}:{probe['port']}") as channel:
@@ -238,7 +276,7 @@ class Container(Pod):
         self.container["env"] = [{"name": name, "value": value} for name, value in self.environment().items()]
         self.container["args"] = self.arguments()
         # The host's network has no ports to map.
-        del self.container["ports"]
+        self.container.pop("ports")
         spec["restartPolicy"] = "Never"
         manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": self.name, "labels": {"app": self.role}}, "spec": spec}
         self.manifest = os.path.join(self.folder, "pod.yaml")
@@ -279,15 +317,21 @@ def restored(cluster, file):
     container["args"] = [argument.replace("longterm-TIME-ID.sqlite", file) for argument in container["args"]]
     paths = {}
     for volume in spec["volumes"]:
-        claim = volume.pop("persistentVolumeClaim")["claimName"].removesuffix(f"-{longterm.name}")
+        # Claims and mounts of the pod that ended; both have their names.
+        claim = volume.pop("persistentVolumeClaim", {"claimName": volume["name"]})["claimName"].removesuffix(f"-{longterm.name}")
+        volume.pop("configMap", None)
+        volume.pop("secret", None)
         paths[volume["name"]] = longterm.path(claim)
         volume["hostPath"] = {"path": longterm.path(claim), "type": "Directory"}
     if not image:
-        arguments = container["args"]
-        for mounted in container["volumeMounts"]:
-            # Whole parts of a path: one folder's name begins with another's.
-            arguments = [re.sub(rf"^{mounted['mountPath']}(?=/|$)", paths[mounted["name"]], argument) for argument in arguments]
-        done = run(strata, *arguments, env={})
+        def adapt(text):
+            for mounted in container["volumeMounts"]:
+                # Whole parts of a path: one folder's name begins with another's.
+                text = re.sub(rf"^{mounted['mountPath']}(?=/|$)", paths[mounted["name"]], text)
+            return text
+
+        environment = {entry["name"]: adapt(entry["value"]) for entry in container["env"]}
+        done = run(strata, *[adapt(argument) for argument in container["args"]], env=environment)
         assert done.returncode == 0, done.stderr
         return
     container["image"] = image
@@ -345,11 +389,12 @@ def story(cluster):
     # What `helm test` runs.
     hook = next(yaml.safe_load_all(cluster.helm("get", "hooks", "memory")))
     test = [cluster.named(argument) for argument in hook["spec"]["containers"][0]["args"]]
-    tested = run(strata, *test, env={})
+    strange = {name: value for name, value in cluster.environment.items() if name == "STRATA_CA_FILE"}
+    tested = run(strata, *test, env=strange)
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    told = run(strata, "replay", "examples/story.en.jsonl", "--server", f"http://{ADDRESS['router']}:7420", "--quiet", env={"STRATA_API_KEY": cluster.key})
+    told = run(strata, "replay", "examples/story.en.jsonl", "--server", ROUTER, "--quiet", env=cluster.environment)
     assert told.returncode == 0, told.stdout + told.stderr
-    stranger = run(strata, "ctl", "--server", f"http://{ADDRESS['router']}:7420", "status", env={})
+    stranger = run(strata, "ctl", "--server", ROUTER, "status", env=strange)
     assert stranger.returncode != 0 and "UNAUTHENTICATED" in stranger.stderr.upper(), stranger.stderr
     print("  the story is told through four pods; strangers are refused")
 

@@ -32,6 +32,8 @@ CASES = [
     (["--set", "signingKeys.existingSecret="], "signingKeys.existingSecret is required"),
     (["--set", "signingKeys.generate=true"], "not both"),
     (["--set", "longterm.backups.schedule=@daily"], "backups.schedule needs"),
+    (["--set", "metrics.enabled=false,tls.internal.secret=t"], "tls needs metrics.enabled"),
+    (["--set", "tls.public.mutual=true,tls.public.secret=t"], "clientSecret"),
     (["--kube-version", "1.29.0"], "kubeVersion"),
 ]
 

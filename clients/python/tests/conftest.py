@@ -73,6 +73,12 @@ class Embedded:
         return Server(f"http://127.0.0.1:{self.port}", None)
 
 
+@pytest.fixture(autouse=True)
+def credentials_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's is for another server: a local one without credentials refuses what it does not know."""
+    monkeypatch.delenv("STRATA_API_KEY", raising=False)
+
+
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Embedded]:
     server = Embedded()

@@ -11,7 +11,7 @@ import pytest
 
 import strata
 import strata.aio
-from conftest import Embedded, Server, four_processes
+from conftest import Embedded, Server, environment, four_processes
 from strata.chat import messages
 from strata.longterm.v1 import longterm_pb2
 from strata.session.v1 import session_pb2
@@ -129,6 +129,20 @@ def test_a17_another_user_or_tenant_is_refused(client: strata.Client, user: str,
             with strata.Client(server.address, credential="strata_wrong", user_id=user) as nobody:
                 with pytest.raises(strata.UnauthenticatedError):
                     nobody.open_task(task.task_id).board()
+
+
+def test_tokens_that_are_over_and_callers_without_a_certificate_are_refused(user: str) -> None:
+    old = four_processes("STRATA_TEST_OLD_KEY")
+    with strata.Client(old.address, credential=old.credential, user_id=user) as client:
+        with pytest.raises(strata.UnauthenticatedError) as caught:
+            client.session.get_session(session_id="s")
+        assert caught.value.reason is strata.Reason.UNAUTHENTICATED
+    good = four_processes("STRATA_TEST_KEY")
+    without = strata.Tls(ca=environment("STRATA_CA_FILE"))
+    with strata.Client(good.address, credential=good.credential, tls=without, user_id=user, timeout=3.0) as client:
+        with pytest.raises(strata.UnavailableError) as lost:
+            client.session.get_session(session_id="s")
+        assert not lost.value.from_server
 
 
 def test_a_credential_is_asked_for_each_call(server: Server, user: str) -> None:

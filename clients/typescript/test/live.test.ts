@@ -107,6 +107,13 @@ test("A17 another user, tenant or nobody is refused", async () => {
   });
 });
 
+test("a token that is over, and a caller without a certificate, are refused", async () => {
+  using late = new Client({ ...connection, credential: env("STRATA_TEST_OLD_KEY"), userId: "u" });
+  await assert.rejects(late.session.getSession({ sessionId: "s" }), refused("UNAUTHENTICATED"));
+  using bare = new Client({ ...connection, timeoutMs: 3_000, tls: { ca: env("STRATA_CA_FILE") }, userId: "u" });
+  await assert.rejects(bare.session.getSession({ sessionId: "s" }), (thrown: StrataError) => thrown instanceof StrataError && !thrown.fromServer);
+});
+
 test("a context becomes chat messages", async () => {
   const client = anyone();
   const talk = client.openSession("s");

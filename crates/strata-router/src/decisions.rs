@@ -186,7 +186,7 @@ macro_rules! silent {
 }
 
 silent! {
-    working: CreateTaskResponse, GetTaskResponse, PutFactsResponse, UpdateTodosResponse, AppendDigestResponse, UpdateGoalResponse,
+    working: ListTasksResponse, CreateTaskResponse, GetTaskResponse, PutFactsResponse, UpdateTodosResponse, AppendDigestResponse, UpdateGoalResponse,
         EndTaskResponse;
     session: AppendTurnsResponse, GetWindowResponse, ListTurnsResponse, GetTurnsResponse, AnchorTurnsResponse,
         GetSummariesResponse, ListSessionsResponse, PutFactsResponse, GetFactsResponse, PutArtifactResponse, GetSessionResponse;

@@ -112,7 +112,7 @@ impl Middleware for ModeGate {
         trace::note_tenant(&claims.caller.tenant);
         trace::note_mode(mode);
         match gate(mode, method.layer, method.access) {
-            Gate::Serve | Gate::Defer => forward(next, request).await,
+            Gate::Serve | Gate::Defer | Gate::LogOnly => forward(next, request).await,
             Gate::Refuse(reason) => refuse(refusal(reason, method, mode)),
             // A router that knows answers empty without asking; one that asks does not know yet.
             Gate::Empty => refuse(refusal(Reason::LayerBypassed, method, mode).retry_after(1_000)),

@@ -1,6 +1,10 @@
 //! Metrics for Prometheus to fetch: `GET /metrics` over plain HTTP/1 on an address of its own. It holds no content and no
 //! identifiers, so it asks for no credential; who may reach it is the network's to say.
+//!
+//! Beside it `/livez` and `/readyz`, what `grpc.health.v1` says under [`LIVENESS`](crate::health::LIVENESS) and under the empty
+//! name: a kubelet's gRPC probes speak no TLS.
 
+use crate::health::Health;
 use crate::ports::pause;
 use crate::task::TaskGroup;
 use http::{Method, Request, Response, StatusCode, header};
@@ -20,8 +24,8 @@ const CONNECTIONS: usize = 16;
 /// Longest time for the head of a request, and for a whole exchange: whoever is slower holds a place for nothing.
 const SLOWEST: Duration = Duration::from_secs(10);
 
-/// Serves `registry` in `tasks` until their token is cancelled.
-pub fn spawn(tasks: &TaskGroup, listener: TcpListener, registry: Registry) {
+/// Serves `registry` and `health` in `tasks` until their token is cancelled.
+pub fn spawn(tasks: &TaskGroup, listener: TcpListener, registry: Registry, health: Health) {
     let token = tasks.token().clone();
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let group = tasks.clone();
@@ -40,11 +44,11 @@ pub fn spawn(tasks: &TaskGroup, listener: TcpListener, registry: Registry) {
                 pause(Duration::from_millis(50)).await;
                 continue;
             };
-            let (registry, stop) = (registry.clone(), token.clone());
+            let (registry, health, stop) = (registry.clone(), health.clone(), token.clone());
             group.spawn("metrics scrape", async move {
                 let _slot = slot;
                 let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-                    let answer = answer(&request, &registry);
+                    let answer = answer(&request, &registry, &health);
                     async move { Ok::<_, Infallible>(answer) }
                 });
                 let served = http1::Builder::new()
@@ -61,17 +65,24 @@ pub fn spawn(tasks: &TaskGroup, listener: TcpListener, registry: Registry) {
     });
 }
 
-fn answer(request: &Request<Incoming>, registry: &Registry) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, registry: &Registry, health: &Health) -> Response<Full<Bytes>> {
     let said = |status: StatusCode, text: &'static str| {
         let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
         *response.status_mut() = status;
         response
     };
-    if request.uri().path() != "/metrics" {
-        return said(StatusCode::NOT_FOUND, "there is /metrics\n");
+    let path = request.uri().path();
+    if !matches!(path, "/metrics" | "/livez" | "/readyz") {
+        return said(StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n");
     }
     if request.method() != Method::GET {
         return said(StatusCode::METHOD_NOT_ALLOWED, "GET\n");
+    }
+    match path {
+        "/livez" => return said(StatusCode::OK, "live\n"),
+        "/readyz" if health.is_ready() => return said(StatusCode::OK, "ready\n"),
+        "/readyz" => return said(StatusCode::SERVICE_UNAVAILABLE, "not every service serves\n"),
+        _ => {}
     }
     let (encoder, mut text) = (TextEncoder::new(), Vec::new());
     if encoder.encode(&registry.gather(), &mut text).is_err() {

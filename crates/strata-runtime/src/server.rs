@@ -23,6 +23,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
+/// Longest life of a connection. HTTP/2 keeps one open for ever: replicas that came later would get no calls, and a certificate
+/// that was taken away could be used as long as its connection lasts.
+pub const CONNECTION_AGE: Duration = Duration::from_secs(600);
+
 /// Bounds of a listener.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -36,6 +40,8 @@ pub struct ServeConfig {
     pub keepalive_timeout: Duration,
     /// A connection that has not said a word for this long after it was accepted is broken: it only holds a place.
     pub first_byte_timeout: Duration,
+    /// A connection that is older is told to take no more calls, and ends when those it has are over.
+    pub max_connection_age: Duration,
     /// Longest time from the shutdown token to the return of [`serve`].
     pub grace: Duration,
     /// Bytes of all headers of one call.
@@ -54,6 +60,7 @@ impl Default for ServeConfig {
             keepalive_interval: Duration::from_secs(20),
             keepalive_timeout: Duration::from_secs(10),
             first_byte_timeout: Duration::from_secs(10),
+            max_connection_age: CONNECTION_AGE,
             grace: Duration::from_secs(20),
             max_header_bytes: 64 * 1024,
             max_pending_resets: 20,
@@ -157,15 +164,13 @@ where
             silence: Some(Box::pin(pause(config.first_byte_timeout))),
         })
     });
-    let mut server = Server::builder()
+    let server = Server::builder()
         .max_concurrent_streams(config.max_concurrent_streams)
         .http2_keepalive_interval(Some(config.keepalive_interval))
         .http2_keepalive_timeout(Some(config.keepalive_timeout))
         .http2_max_pending_accept_reset_streams(Some(config.max_pending_resets))
+        .max_connection_age(config.max_connection_age)
         .http2_max_header_list_size(config.max_header_bytes);
-    if config.tls.is_some() {
-        server = server.max_connection_age(crate::tls::CONNECTION_AGE);
-    }
     let serving = server.serve_with_incoming_shutdown(service, incoming, shutdown.clone().cancelled_owned());
     let grace = async {
         shutdown.cancelled().await;

@@ -3,7 +3,7 @@
 //!
 //! One crypto provider (ring), TLS 1.2 and 1.3, HTTP/2 only. Sessions are never resumed: every connection shows its
 //! certificate anew, so that one that has expired or whose authority was taken away is refused at the next connection, and no
-//! connection of a TLS listener lives longer than [`CONNECTION_AGE`].
+//! connection lives longer than [`CONNECTION_AGE`](crate::server::CONNECTION_AGE).
 
 use crate::config::{self, ConfigProblem, Watch};
 use crate::metrics::Instruments;
@@ -22,8 +22,6 @@ use strata_core::{Fault, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Longest life of a connection to a TLS listener: how long a certificate that was taken away can still be used.
-pub const CONNECTION_AGE: Duration = Duration::from_secs(3_600);
 /// Longest time of a handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The one protocol.

@@ -121,8 +121,8 @@ mod tests {
             ("From now on, always answer with the table first.", ("O6", Target::Longterm)),
             ("以后都先给我看表格。", ("O6", Target::Longterm)),
             // What nothing marks stays a turn.
-            ("The weather is nice over here.", ("O7", Target::Nothing)),
-            ("今天天气不错。", ("O7", Target::Nothing)),
+            ("The weather is nice in this town.", ("O7", Target::Nothing)),
+            ("杭州的天气不错。", ("O7", Target::Nothing)),
         ] {
             assert_eq!(first(text), expected, "{text}");
         }

@@ -367,7 +367,7 @@ impl Running {
     pub async fn expose(&self, address: SocketAddr, registry: prometheus::Registry) -> Result<()> {
         let listener = server::bind(address).await.map_err(|fault| anyhow!("telemetry.prometheus_{}", fault.message))?;
         tracing::info!(address = %listener.local_addr()?, "metrics are shown");
-        strata_runtime::exposition::spawn(&self.lifecycle.tasks, listener, registry);
+        strata_runtime::exposition::spawn(&self.lifecycle.tasks, listener, registry, self.lifecycle.health.clone());
         Ok(())
     }
 

@@ -68,7 +68,7 @@ seccompProfile: { type: RuntimeDefault }
 {{- define "strata.validate" -}}
 {{- with .Values -}}
 {{- if and (not .signingKeys.existingSecret) (not .signingKeys.generate) -}}
-{{- fail "signingKeys.existingSecret is required: kubectl create secret generic strata-signing --from-literal=signing-keys=\"k1:$(openssl rand -hex 32)\"; or, for a trial, signingKeys.generate=true" -}}
+{{- fail "signingKeys.existingSecret is required: kubectl create secret generic strata-signing --from-literal=signing-keys=\"k1:$(openssl rand -hex 32)\" --from-literal=secret=\"$(openssl rand -hex 32)\"; or, for a trial, signingKeys.generate=true" -}}
 {{- end -}}
 {{- if and .signingKeys.existingSecret .signingKeys.generate -}}
 {{- fail "signingKeys: set existingSecret or generate, not both" -}}
@@ -88,6 +88,12 @@ seccompProfile: { type: RuntimeDefault }
 {{- end -}}
 {{- if and .qdrant.url .qdrant.inChart.enabled -}}
 {{- fail "qdrant: set url or inChart.enabled, not both" -}}
+{{- end -}}
+{{- if and (or .tls.public.secret .tls.internal.secret) (not .metrics.enabled) -}}
+{{- fail "tls needs metrics.enabled: a kubelet's gRPC probes speak no TLS, so pods are probed at the endpoint of the metrics" -}}
+{{- end -}}
+{{- if and .tls.public.mutual (not (and .tls.public.secret .tls.public.clientSecret)) -}}
+{{- fail "tls.public.mutual needs secret, and clientSecret for the chart's own jobs" -}}
 {{- end -}}
 {{- if and .longterm.backups.schedule (not (and .longterm.backups.storage .longterm.backups.apiKeySecret)) -}}
 {{- fail "longterm.backups.schedule needs storage and apiKeySecret" -}}

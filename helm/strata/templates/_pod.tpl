@@ -4,10 +4,15 @@
 {{- $role := .role }}
 {{- $values := index $root.Values $role }}
 {{- $name := include "strata.fullname" $root }}
+{{- $qdrant := and (eq $role "longterm") $root.Values.qdrant.existingSecret }}
+{{- $public := and (eq $role "router") $root.Values.tls.public.secret }}
 metadata:
   # No versions here: a chart that changes nothing of a pod restarts none.
   labels:
     {{- include "strata.selector" . | nindent 4 }}
+    {{- if $root.Values.metrics.enabled }}
+    strata/metrics: "true"
+    {{- end }}
     {{- with $values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -60,16 +65,26 @@ spec:
         - --roles={{ $role }}
         - {{ eq $role "router" | ternary "--listen" "--internal-listen" }}=0.0.0.0:7420
       env:
+        # Secrets are files: a variable would be seen by whoever may look at the pod.
         - { name: STRATA_SIGNING_KEYS_FILE, value: {{ printf "/etc/strata-signing/%s" $root.Values.signingKeys.key | quote }} }
-        - name: STRATA_REDIS__URL
-          {{- if $root.Values.redis.existingSecret }}
-          valueFrom: { secretKeyRef: { name: {{ $root.Values.redis.existingSecret | quote }}, key: {{ $root.Values.redis.key | quote }} } }
-          {{- else }}
-          value: {{ $root.Values.redis.url | default (printf "redis://%s-redis:6379/0" $name) | quote }}
-          {{- end }}
-        {{- if and (eq $role "longterm") $root.Values.qdrant.existingSecret }}
-        - name: STRATA_QDRANT__API_KEY
-          valueFrom: { secretKeyRef: { name: {{ $root.Values.qdrant.existingSecret | quote }}, key: {{ $root.Values.qdrant.key | quote }} } }
+        {{- with $root.Values.signingKeys.secretKey }}
+        - { name: STRATA_SECRET__FILE, value: {{ printf "/etc/strata-signing/%s" . | quote }} }
+        {{- end }}
+        {{- if $root.Values.redis.existingSecret }}
+        - { name: STRATA_REDIS__URL__FILE, value: {{ printf "/etc/strata-redis/%s" $root.Values.redis.key | quote }} }
+        {{- else }}
+        - { name: STRATA_REDIS__URL, value: {{ $root.Values.redis.url | default (printf "redis://%s-redis:6379/0" $name) | quote }} }
+        {{- end }}
+        {{- if $qdrant }}
+        - { name: STRATA_QDRANT__API_KEY__FILE, value: {{ printf "/etc/strata-qdrant/%s" $root.Values.qdrant.key | quote }} }
+        {{- end }}
+        {{- if $public }}
+        # The router's alone: a layer would look for the files too.
+        - { name: STRATA_SERVER__TLS__CERTIFICATE_FILE, value: /etc/strata-tls/tls.crt }
+        - { name: STRATA_SERVER__TLS__KEY_FILE, value: /etc/strata-tls/tls.key }
+        {{- if $root.Values.tls.public.mutual }}
+        - { name: STRATA_SERVER__TLS__AUTHORITIES_FILE, value: /etc/strata-tls/ca.crt }
+        {{- end }}
         {{- end }}
         - name: STRATA_TELEMETRY__INSTANCE
           valueFrom: { fieldRef: { fieldPath: metadata.name } }
@@ -78,12 +93,22 @@ spec:
         {{- end }}
       ports:
         - { name: grpc, containerPort: 7420 }
+        {{- if $root.Values.metrics.enabled }}
+        - { name: metrics, containerPort: 9464 }
+        {{- end }}
+      {{- $live := "grpc: { port: 7420, service: liveness }" }}
+      {{- $ready := "grpc: { port: 7420 }" }}
+      {{- if (eq $role "router" | ternary $root.Values.tls.public $root.Values.tls.internal).secret }}
+      # A kubelet's gRPC probes speak no TLS.
+      {{- $live = "httpGet: { path: /livez, port: metrics }" }}
+      {{- $ready = "httpGet: { path: /readyz, port: metrics }" }}
+      {{- end }}
       # Long-term memory checks its whole file before it listens: ten minutes, then something is wrong.
-      startupProbe: { grpc: { port: 7420, service: liveness }, periodSeconds: 2, failureThreshold: 300, timeoutSeconds: 2 }
+      startupProbe: { {{ $live }}, periodSeconds: 2, failureThreshold: 300, timeoutSeconds: 2 }
       # Whether the process answers, whatever its stores do: a store that is down must not restart a healthy process.
-      livenessProbe: { grpc: { port: 7420, service: liveness }, periodSeconds: 10, failureThreshold: 6, timeoutSeconds: 5 }
+      livenessProbe: { {{ $live }}, periodSeconds: 10, failureThreshold: 6, timeoutSeconds: 5 }
       # Whether every service of the process serves; not any more as soon as it is told to stop.
-      readinessProbe: { grpc: { port: 7420 }, periodSeconds: 5, failureThreshold: 2, timeoutSeconds: 2 }
+      readinessProbe: { {{ $ready }}, periodSeconds: 5, failureThreshold: 2, timeoutSeconds: 2 }
       lifecycle:
         preStop: { sleep: { seconds: {{ $root.Values.preStopSeconds }} } }
       securityContext: {{- include "strata.containerSecurity" $root | nindent 8 }}
@@ -92,11 +117,23 @@ spec:
         # The folder, not the file in it: only then is a change of the ConfigMap seen.
         - { name: config, mountPath: /etc/strata, readOnly: true }
         - { name: signing, mountPath: /etc/strata-signing, readOnly: true }
+        {{- if $root.Values.redis.existingSecret }}
+        - { name: redis, mountPath: /etc/strata-redis, readOnly: true }
+        {{- end }}
+        {{- if $qdrant }}
+        - { name: qdrant, mountPath: /etc/strata-qdrant, readOnly: true }
+        {{- end }}
         - { name: data, mountPath: /var/lib/strata }
         {{- if and (eq $role "longterm") $root.Values.longterm.backups.storage }}
         - { name: backups, mountPath: /var/lib/strata-backups }
         {{- end }}
         - { name: tmp, mountPath: /tmp }
+        {{- if $public }}
+        - { name: tls, mountPath: /etc/strata-tls, readOnly: true }
+        {{- end }}
+        {{- if $root.Values.tls.internal.secret }}
+        - { name: internal-tls, mountPath: /etc/strata-internal-tls, readOnly: true }
+        {{- end }}
         {{- with $values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -105,8 +142,24 @@ spec:
       configMap: { name: {{ $name }} }
     - name: signing
       secret: { secretName: {{ include "strata.signingSecret" $root | quote }}, defaultMode: 0440 }
+    {{- with $root.Values.redis.existingSecret }}
+    - name: redis
+      secret: { secretName: {{ . | quote }}, defaultMode: 0440 }
+    {{- end }}
+    {{- if $qdrant }}
+    - name: qdrant
+      secret: { secretName: {{ $root.Values.qdrant.existingSecret | quote }}, defaultMode: 0440 }
+    {{- end }}
     - name: tmp
       emptyDir: { sizeLimit: 1Gi }
+    {{- if $public }}
+    - name: tls
+      secret: { secretName: {{ $root.Values.tls.public.secret | quote }}, defaultMode: 0440 }
+    {{- end }}
+    {{- with $root.Values.tls.internal.secret }}
+    - name: internal-tls
+      secret: { secretName: {{ . | quote }}, defaultMode: 0440 }
+    {{- end }}
     {{- with $values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

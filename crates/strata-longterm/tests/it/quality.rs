@@ -52,6 +52,7 @@ async fn shown(user: &Caller, memory_ids: &[String], memory_tokens: u64, request
         memory_ids: memory_ids.to_vec(),
         memory_tokens,
         request_tokens,
+        ..Default::default()
     };
     user.target().record_context(request).await.expect("served");
     recall_id

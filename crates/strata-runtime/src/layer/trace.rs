@@ -119,7 +119,7 @@ fn operation_of(method: &Method) -> Option<&'static str> {
         Access::Recall => Some("search_memory"),
         Access::Read if begins(&["Lookup", "Match"]) => Some("search_memory"),
         Access::Write if begins(&["Update", "Restore", "Confirm", "Anchor", "Release", "Compress"]) => Some("update_memory"),
-        Access::Write | Access::Promote => Some("create_memory"),
+        Access::Write | Access::Promote | Access::Observe => Some("create_memory"),
         Access::Release if begins(&["Forget", "Delete", "Erase", "End"]) => Some("delete_memory"),
         Access::Read | Access::Release | Access::Internal => None,
     }

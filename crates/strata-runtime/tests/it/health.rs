@@ -57,6 +57,32 @@ async fn a_service_serves_when_its_last_latch_is_dropped_and_stops_at_shutdown()
 }
 
 #[tokio::test]
+async fn what_probes_ask_over_http_is_what_health_says() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let tasks = TaskGroup::new();
+    let health = Health::new(&tasks, &[SESSION]);
+    let listener = strata_runtime::server::bind(([127, 0, 0, 1], 0).into()).await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    let latch = health.latch(SESSION, "redis");
+    strata_runtime::exposition::spawn(&tasks, listener, prometheus::Registry::new(), health);
+    let ask = |method: &'static str, path: &'static str| async move {
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("connect");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok())
+    };
+    assert_eq!(ask("GET", "/livez").await, Some(200), "a store that is away kills nobody");
+    assert_eq!(ask("GET", "/readyz").await, Some(503));
+    drop(latch);
+    assert_eq!(ask("GET", "/readyz").await, Some(200));
+    assert_eq!(ask("GET", "/metrics").await, Some(200));
+    assert_eq!(ask("GET", "/").await, Some(404));
+    assert_eq!(ask("POST", "/livez").await, Some(405));
+}
+
+#[tokio::test]
 async fn a_signal_cancels_the_token_and_stops_everything() {
     use strata_runtime::lifecycle::{Lifecycle, Stop};
     let lifecycle = Lifecycle::new(&[WORKING]);

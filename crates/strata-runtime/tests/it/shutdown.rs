@@ -169,6 +169,29 @@ async fn connections_over_the_bound_wait_and_are_served_later() {
 }
 
 #[tokio::test]
+async fn an_old_connection_ends_after_its_calls_and_the_next_call_makes_another() {
+    let (tasks, double) = (TaskGroup::new(), Double::default());
+    let age = Duration::from_millis(100);
+    let config = ServeConfig { max_connections: 1, max_connection_age: age, ..ServeConfig::default() };
+    let address = listen(&tasks, public(&double), config).await;
+    let first = Client::new(connect(address));
+    let mut calling = first.clone();
+    let call = tokio::spawn(async move { calling.get_status(ask("wait")).await });
+    eventually(Duration::from_secs(5), || async { Double::count(&double.began) == 1 }).await;
+    strata_runtime::ports::pause(age * 3).await;
+    double.gate.0.add_permits(1);
+    call.await.expect("no panic").expect("a call that was there goes on");
+    // Its place is free although its client is still there, and comes again.
+    for client in [Client::new(connect(address)), first] {
+        eventually(Duration::from_secs(5), || {
+            let mut client = client.clone();
+            async move { client.get_status(ask("nothing")).await.is_ok() }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_says_nothing_gives_its_place_back() {
     let (tasks, double) = (TaskGroup::new(), Double::default());
     let config = ServeConfig { max_connections: 1, first_byte_timeout: Duration::from_millis(100), ..ServeConfig::default() };

@@ -12,12 +12,7 @@ use secrecy::ExposeSecret;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::{AdminService, AdminServiceServer};
-use strata_api::admin::v1::{
-    BackupRequest, BackupResponse, CreateApiKeyRequest, CreateApiKeyResponse, GetModesRequest, GetModesResponse,
-    GetStatusRequest, GetStatusResponse, ListApiKeysRequest, ListApiKeysResponse, ReindexRequest, ReindexResponse,
-    RevokeApiKeyRequest, RevokeApiKeyResponse, SetModeRequest, SetModeResponse, VerifyConsistencyRequest,
-    VerifyConsistencyResponse,
-};
+use strata_api::admin::v1::*;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::{Reason, TenantId, UserId};
 use strata_runtime::channel::{self, EndpointConfig};
@@ -387,6 +382,24 @@ impl AdminService for Front {
     }
 
     async fn revoke_api_key(&self, _: Request<RevokeApiKeyRequest>) -> Result<Response<RevokeApiKeyResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn sample_for_review(&self, _: Request<SampleForReviewRequest>) -> Result<Response<SampleForReviewResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn submit_review(&self, _: Request<SubmitReviewRequest>) -> Result<Response<SubmitReviewResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn get_quality(&self, _: Request<GetQualityRequest>) -> Result<Response<GetQualityResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    type WatchDecisionsStream = tonic::codegen::BoxStream<WatchDecisionsResponse>;
+
+    async fn watch_decisions(&self, _: Request<WatchDecisionsRequest>) -> Result<Response<Self::WatchDecisionsStream>, Status> {
         Err(Status::unimplemented("not here"))
     }
 }
