@@ -159,19 +159,14 @@ impl Sight {
             return Ok(self.agent.is_none() || entry.owner.agent == self.agent);
         }
         let statement = entry.statement()?;
-        let turn = match statement.source_ref.as_ref().and_then(|reference| reference.kind.as_ref()) {
-            Some(longterm::source_ref::Kind::Turn(turn)) => self.quotes(&turn.session_id, turn.seq),
-            _ => false,
-        };
+        let reference = statement.source_ref.as_ref().and_then(|reference| reference.kind.as_ref());
+        let turn = matches!(reference, Some(longterm::source_ref::Kind::Turn(turn)) if self.quotes(&turn.session_id, turn.seq));
         let (key, quoted, quote) = match &p.origin {
             Origin::TaskFact { key, .. } => (self.keys.contains(key), false, ""),
             Origin::TurnQuote { session_id, seq, quote } => (false, self.quotes(session_id, *seq), quote.as_str()),
         };
         let value = statement.value.as_ref().and_then(|value| value.kind.as_ref());
-        let value = match value {
-            Some(strata_api::common::v1::value::Kind::Text(text)) => text.as_str(),
-            _ => "",
-        };
+        let value = if let Some(strata_api::common::v1::value::Kind::Text(text)) = value { text.as_str() } else { "" };
         let texts = [
             statement.content.as_str(),
             statement.source_quote.as_str(),

@@ -14,7 +14,7 @@ use strata_longterm::audit::{self, Chain};
 ///
 /// # Errors
 /// When the file cannot be read.
-pub async fn run(args: &AuditArgs) -> Result<ExitCode> {
+pub fn run(args: &AuditArgs) -> Result<ExitCode> {
     let AuditCommand::Verify { source, data_dir, contains } = &args.command;
     let config = Config::load(&ServeArgs { source: source.clone(), data_dir: data_dir.clone(), ..ServeArgs::default() })?;
     let file = file_of(&config, "longterm");

@@ -45,7 +45,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Ctl(args) => runtime()?.block_on(ctl::run(args)),
         Command::Reindex(server) => runtime()?.block_on(ctl::reindex(&server)),
         Command::Restore(args) => runtime()?.block_on(restore::run(&args)),
-        Command::Audit(args) => runtime()?.block_on(audit::run(&args)),
+        Command::Audit(args) => audit::run(&args),
         Command::Config(args) => config_command(args.command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "strata", &mut std::io::stdout());

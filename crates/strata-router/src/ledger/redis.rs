@@ -272,7 +272,7 @@ impl Ledger for RedisLedger {
     async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault> {
         let name = format!("strata:{{{}}}:ledger-purge", tag(user));
         let known: Option<String> = self.pool.command(cmd("GET").arg(&name)).await?;
-        let (keep, medium) = self.pool.purge_files(known.as_deref(), purge, PURGE_PATIENCE).await?;
+        let (keep, medium) = self.pool.purge_files(&name, known.as_deref(), purge, PURGE_PATIENCE).await?;
         if let Some(keep) = keep {
             let _: String = self.pool.command(cmd("SET").arg(&name).arg(keep).arg("PX").arg(OPEN_TTL_MS)).await?;
         }

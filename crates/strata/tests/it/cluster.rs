@@ -262,11 +262,6 @@ impl Cluster {
         &self.key
     }
 
-    /// Whether a running process has written this to either of its streams.
-    pub fn printed(&mut self, role: &str, needle: &str) -> bool {
-        self.process(role).printed(needle)
-    }
-
     /// Kills a process with -9 and starts it again.
     pub fn kill_and_restart(&mut self, role: &'static str) {
         self.process(role).kill_9();
