@@ -179,6 +179,22 @@ pub const QUERY_CHARS: usize = 4_000;
 pub const OUTBOX_ROWS: u64 = 20_000;
 /// Age of the oldest outbox row before writes are pushed back, in seconds.
 pub const OUTBOX_AGE_SECONDS: i64 = 60;
+/// Words that one erasure may look for by `mentions`, and that a verification may look for.
+pub const ERASE_WORDS: usize = 16;
+/// Characters of such a word: shorter ones stand in too many texts, longer ones are no words.
+pub const ERASE_WORD_CHARS: std::ops::RangeInclusive<usize> = 4..=200;
+/// Texts of one part of an erasure's scope, of each kind: what a layer scans for at a time.
+pub const ERASE_SCOPE_TEXTS: usize = 256;
+/// Turns that one part of an erasure's scope refers to.
+pub const ERASE_SCOPE_TURNS: usize = 4_096;
+/// Records of one part of an erasure's scope.
+pub const ERASE_SCOPE_RECORDS: usize = 2_048;
+/// Rows of a store that one transaction of an erasure looks at: everyone else's writes wait for it.
+pub const ERASE_ROWS: u32 = 200;
+/// Open erasures that a router takes up at a time.
+pub const ERASE_OPEN_PAGE: u32 = 16;
+/// Records that hold some of the erased words and were not asked for, as far as a receipt lists them.
+pub const ERASE_MENTIONS: u32 = 100;
 /// Dimensions of a supplied vector.
 pub const VECTOR_DIMS: usize = 4_096;
 /// Seconds a signed header is valid, without skew (rule P10).

@@ -2,10 +2,12 @@
 
 use crate::backup::Backups;
 use crate::maintenance::{Maintenance, Steps, rescan};
-use crate::metadata::query;
+use crate::metadata::{ledger, query};
 use crate::quality;
 use crate::state::State;
 use crate::verify::{Cursor, Kind, Verify};
+use futures::TryStreamExt as _;
+use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strata_api::admin::v1 as pb;
@@ -69,7 +71,25 @@ impl Admin {
         Claims::of(request)?.require_write()?;
         let asked = common::request_id(&request.get_ref().request_id)?;
         let id = asked.unwrap_or_else(|| self.state.ports.ids.next());
-        let (backup, contents) = self.backups.make(id, self.state.ports.clock.now()).await?;
+        let now = self.state.ports.clock.now();
+        let (backup, contents) = self.backups.make(id, now).await?;
+        let caller = Claims::of(request)?.caller.clone();
+        let file = backup.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let entry = move |db: &rusqlite::Connection| {
+            let entry = ledger::AuditEntry {
+                time: now,
+                tenant: caller.tenant.as_str(),
+                user: "",
+                action: "BACKUP",
+                memory_id: None,
+                actor: &caller.id,
+                rule: "E3",
+                subject: &file,
+                reason: "",
+            };
+            ledger::audit(db, &entry)
+        };
+        self.state.database.write(entry).await?;
         tracing::info!(path = %backup.path.display(), bytes = backup.bytes, "a backup is made");
         Ok(pb::BackupResponse {
             path: backup.path.display().to_string(),
@@ -79,6 +99,39 @@ impl Admin {
             revision: contents.revision,
             records: contents.records,
         })
+    }
+
+    async fn audited(&self, request: &Request<pb::ListAuditRequest>) -> Result<AuditStream, Fault> {
+        let tenant = Claims::of(request)?.caller.tenant.as_str().to_owned();
+        Claims::of(request)?.require_write()?;
+        let r = request.get_ref();
+        let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let asked = ledger::AuditAsked { user: text(&r.user_id), action: text(&r.action) };
+        let after = i64::try_from(r.after_seq).unwrap_or(i64::MAX);
+        let left = if r.limit == 0 { u64::MAX } else { r.limit };
+        let database = self.state.database.clone();
+        // A page at a time, each in a snapshot of its own: entries are only ever added.
+        let pages = futures::stream::try_unfold((after, left), move |(after, left)| {
+            let (database, tenant, asked) = (database.clone(), tenant.clone(), asked.clone());
+            async move {
+                let limit = left.min(u64::from(limits::PAGE_MAX));
+                if limit == 0 {
+                    return Ok(None);
+                }
+                let page = database.read(move |db| ledger::audited(db, &tenant, &asked, after, limit)).await.map_err(status)?;
+                let Some(last) = page.last().map(|entry| entry.seq) else { return Ok(None) };
+                let taken = page.len() as u64;
+                let entries = page.into_iter().map(|entry| Ok::<_, Status>(wire_audited(entry)));
+                Ok::<_, Status>(Some((futures::stream::iter(entries), (last, left - taken))))
+            }
+        });
+        Ok(Box::pin(pages.try_flatten()))
+    }
+
+    async fn chain(&self, request: &Request<pb::VerifyAuditRequest>) -> Result<pb::VerifyAuditResponse, Fault> {
+        Claims::of(request)?.require_write()?;
+        let (entries, head) = self.state.database.read(ledger::verify_audit).await?;
+        Ok(pb::VerifyAuditResponse { entries, head: blake3::Hash::from_bytes(head).to_hex().to_string() })
     }
 
     async fn verify(&self, request: &Request<pb::VerifyConsistencyRequest>) -> Result<pb::VerifyConsistencyResponse, Fault> {
@@ -123,6 +176,24 @@ impl Admin {
     }
 }
 
+/// Entries of the audit as they are sent.
+pub type AuditStream = BoxStream<'static, Result<pb::ListAuditResponse, Status>>;
+
+fn wire_audited(entry: ledger::Audited) -> pb::ListAuditResponse {
+    pb::ListAuditResponse {
+        seq: u64::try_from(entry.seq).unwrap_or_default(),
+        time: Some(common::wire_time(entry.time)),
+        user_id: entry.user,
+        action: entry.action,
+        memory_id: entry.memory_id.map(|id| id.to_string()).unwrap_or_default(),
+        subject: entry.subject,
+        actor: entry.actor,
+        rule: entry.rule,
+        reason: entry.reason,
+        hash: blake3::Hash::from_bytes(entry.hash).to_hex().to_string(),
+    }
+}
+
 /// Served by the router alone.
 fn of_the_router<T>() -> Result<Response<T>, Status> {
     Err(status(Fault::new(Reason::NotServed, "the router serves this method")))
@@ -130,6 +201,16 @@ fn of_the_router<T>() -> Result<Response<T>, Status> {
 
 #[tonic::async_trait]
 impl AdminService for Admin {
+    type ListAuditStream = AuditStream;
+
+    async fn list_audit(&self, request: Request<pb::ListAuditRequest>) -> Result<Response<AuditStream>, Status> {
+        self.audited(&request).await.map(Response::new).map_err(status)
+    }
+
+    async fn verify_audit(&self, request: Request<pb::VerifyAuditRequest>) -> Result<Response<pb::VerifyAuditResponse>, Status> {
+        self.chain(&request).await.map(Response::new).map_err(status)
+    }
+
     async fn get_modes(&self, _: Request<pb::GetModesRequest>) -> Result<Response<pb::GetModesResponse>, Status> {
         of_the_router()
     }

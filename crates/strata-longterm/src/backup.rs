@@ -1,17 +1,19 @@
 //! Backups of the truth, and bringing one back. The index is in none of them: it is filled again from the rows.
 
-use crate::metadata::MIGRATIONS;
+use crate::erasure_log::{self, LogError, Replayed};
+use crate::metadata::{MIGRATIONS, search};
 use crate::relay;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strata_core::policy::context::date;
+use strata_core::policy::gate::Tombstones;
 use strata_core::time::{DAY, SECOND};
 use strata_core::{Fault, Reason, Timestamp};
 use strata_runtime::TaskGroup;
 use strata_runtime::sqlite::backup::{self, Backup, BackupError, Restore, Restored, recorded_checksum};
-use strata_runtime::sqlite::{Database, SqliteError};
+use strata_runtime::sqlite::{Database, Location, SqliteError, SqliteSettings};
 use uuid::Uuid;
 
 /// Ending of every backup's name.
@@ -85,9 +87,13 @@ fn logged(error: BackupError) -> Fault {
 
 /// `longterm-2026-11-30T060534Z-<id>.sqlite`: names in order of time are names in order.
 fn name(id: Uuid, now: Timestamp) -> String {
+    format!("{}-{id}{ENDING}", stamp(now))
+}
+
+fn stamp(now: Timestamp) -> String {
     let second = now.micros().rem_euclid(DAY) / SECOND;
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("longterm-{}T{hour:02}{minute:02}{second:02}Z-{id}{ENDING}", date(now))
+    format!("longterm-{}T{hour:02}{minute:02}{second:02}Z", date(now))
 }
 
 /// The finished backup of an id, if its file is still there.
@@ -107,16 +113,117 @@ fn earlier(folder: &Path, id: Uuid) -> Result<Option<(Backup, Contents)>, Backup
     Ok(None)
 }
 
-/// Puts a backup in the place of the database at `to`, which nobody may have open. The index is filled again from it by the
-/// next server that opens it.
+/// When backups of a folder from up to a time were written, oldest first.
+#[must_use]
+pub(crate) fn made_before(folder: &Path, until: Timestamp) -> Vec<Timestamp> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let last = stamp(until);
+    let older = entries.filter_map(Result::ok).filter(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.ends_with(ENDING) && name.get(..last.len()).is_some_and(|made| made <= last.as_str())
+    });
+    let mut made: Vec<Timestamp> = older
+        .map(|entry| {
+            let time = entry.metadata().and_then(|file| file.modified()).ok();
+            let time = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            time.and_then(|time| i64::try_from(time.as_micros()).ok()).map_or(until, Timestamp)
+        })
+        .collect();
+    made.sort_unstable();
+    made
+}
+
+/// What a restore does with what was erased since the backup (rule E8).
+#[derive(Debug)]
+pub struct Erasures<'a> {
+    /// Folder of the erasure log.
+    pub log: &'a Path,
+    /// Digests of the deployment.
+    pub tombstones: &'a Tombstones,
+    /// Go on without the log, or with one that lacks erasures the backup knows of: what was erased since comes back.
+    pub accept_lost: bool,
+}
+
+/// Why a backup was not put in place.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The backup, or the database it is to replace.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    /// The erasure log.
+    #[error(
+        "the erasure log cannot be replayed, so what was erased since the backup would come back: {0}; bring the log back, or restore with --accept-lost-erasures"
+    )]
+    Log(#[from] LogError),
+    /// The log is older than the backup.
+    #[error(
+        "the erasure log lacks {0} erasures that the backup knows of: it is another one, or an older copy; bring the right one back, or restore with --accept-lost-erasures"
+    )]
+    Incomplete(usize),
+    /// The database is in place; what was erased is gone before a server serves it.
+    #[error(
+        "the backup is in place, but what was erased since could not be erased again yet: {0}; run the same command again, or start the server, which does it before it serves"
+    )]
+    Replay(String),
+}
+
+/// Puts a backup in the place of the database at `to`, which nobody may have open, and erases again what was erased since. The
+/// index is filled again from it by the next server that opens it.
 ///
 /// # Errors
-/// [`BackupError`]; the database is as it was then.
-pub fn restore(from: &Path, to: &Path, checksum: Option<&str>, now: Timestamp) -> Result<(Restored, Contents), BackupError> {
+/// [`RestoreError`]; the database is as it was then, but for [`RestoreError::Replay`].
+pub async fn restore(
+    from: &Path,
+    to: &Path,
+    checksum: Option<&str>,
+    erasures: &Erasures<'_>,
+    now: Timestamp,
+) -> Result<(Restored, Contents, Replayed), RestoreError> {
+    let lines = match erasure_log::read(erasures.log) {
+        Ok(lines) => lines,
+        Err(lost) if erasures.accept_lost => {
+            tracing::warn!(%lost, "restored without the erasure log");
+            Vec::new()
+        }
+        Err(lost) => return Err(lost.into()),
+    };
+    let unknown = known_erasures(from).into_iter().filter(|id| !lines.iter().any(|line| line.erasure_id == *id)).count();
+    if unknown > 0 && !erasures.accept_lost {
+        return Err(RestoreError::Incomplete(unknown));
+    }
     let stamp = (now.micros() / SECOND).to_string();
     let plan = Restore { from, to, checksum, migrations: MIGRATIONS, stamp: &stamp };
-    backup::restore(plan, |db| {
+    let (mut restored, contents) = backup::restore(plan, |db| {
         relay::mark_restored(db)?;
+        // Whoever opens it next erases again before anything is served, should this process not come to it.
+        search::set_meta(db, erasure_log::PENDING, Some("restored"))?;
         Contents::of(db)
-    })
+    })?;
+    let replay = async {
+        let database =
+            Database::open(&Location::File(to.to_owned()), MIGRATIONS, SqliteSettings::default()).map_err(Fault::from)?;
+        let name = from.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let lost = if erasures.accept_lost && (lines.is_empty() || unknown > 0) {
+            "erasures since the backup are lost: accepted"
+        } else {
+            ""
+        };
+        let replayed = erasure_log::replay_pending(&database, lines, erasures.tombstones.clone(), &name, lost, now).await;
+        restored.generation = database.generation();
+        database.close().await;
+        Ok::<_, Fault>(replayed?.unwrap_or_default())
+    };
+    let replayed = replay.await.map_err(|fault| RestoreError::Replay(fault.message))?;
+    Ok((restored, contents, replayed))
+}
+
+/// Erasures that a backup has in its journal; none when it cannot be read, or is from before there were any.
+fn known_erasures(file: &Path) -> Vec<Uuid> {
+    let read = || -> rusqlite::Result<Vec<Uuid>> {
+        let db = Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let mut statement = db.prepare("SELECT erasure_id FROM erasures")?;
+        let rows = statement.query_map([], |row| row.get::<_, [u8; 16]>(0))?;
+        rows.map(|row| row.map(Uuid::from_bytes)).collect()
+    };
+    read().unwrap_or_default()
 }

@@ -12,9 +12,12 @@
 //! ```
 
 mod admin;
+pub mod audit;
 pub mod backup;
 mod control;
 mod episodes;
+mod erase;
+pub mod erasure_log;
 pub mod index;
 mod intake;
 mod maintenance;

@@ -511,7 +511,7 @@ fn propose(
     for (gated, material) in &proposal.passed {
         let s = gated.statement();
         let digests = tombstones.digests(&proposal.owner, s.kind, gated.key(), gated.normal(), &gated.identity());
-        let erased = crate::metadata::ledger::erased_at(db, proposal.stored.user_id, &digests)?;
+        let erased = crate::metadata::ledger::erased_at(db, proposal.stored, &digests)?;
         if gate::check_forgotten(erased, proposal.span.1).is_err() {
             return Ok(false);
         }

@@ -225,6 +225,11 @@ impl Recall {
         }
     }
 
+    /// Forgets what is kept in memory of a record.
+    pub(crate) fn forget(&self, id: MemoryId) {
+        self.pending_vectors.invalidate(&id);
+    }
+
     /// Starts the task that counts recalls; the second call does nothing. It ends with `group`, after what was queued.
     pub fn spawn(&self, group: &TaskGroup) {
         let Some(mut queue) = self.counter.lock().take() else { return };

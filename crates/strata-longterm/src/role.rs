@@ -3,11 +3,13 @@
 use crate::admin::Admin;
 use crate::backup::Backups;
 use crate::control::DatabaseControl;
+use crate::erase::{self, Erasing, Journal};
+use crate::erasure_log::{self, ErasureLog, Line};
 use crate::index::exact::{ExactIndex, HOT_BYTES};
 use crate::index::qdrant::{QdrantIndex, QdrantSettings};
 use crate::index::{Index, Space};
 use crate::maintenance::{Maintenance, ModeSource};
-use crate::metadata::query;
+use crate::metadata::{erasures, query, search};
 use crate::recall::{Recall, RecallParts};
 use crate::relay::{Relay, RelayStatus};
 use crate::service::Service;
@@ -19,14 +21,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
 use strata_api::internal::v1::control_service_server::ControlServiceServer;
+use strata_api::internal::v1::erasure_journal_service_server::ErasureJournalServiceServer;
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
 use strata_api::page::PageTokens;
-use strata_core::Fault;
 use strata_core::limits::MESSAGE_BYTES;
 use strata_core::policy::gate::{Challenges, Seals, Tombstones};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
+use strata_core::{Fault, Reason, Timestamp};
 use strata_runtime::sqlite::Database;
 use strata_runtime::{Ports, TaskGroup};
 use strata_text::embed::Embedder;
@@ -56,6 +59,10 @@ pub struct LongtermDeps {
     pub index: IndexConfig,
     /// Folder of the backups; none: none are made.
     pub backups: Option<PathBuf>,
+    /// Days after which whoever runs the deployment deletes a backup, for receipts; none: nobody said.
+    pub backup_days: Option<u32>,
+    /// Folder of the erasure log (rule E8); none: there is none.
+    pub erasure_log: Option<PathBuf>,
     /// Makes vectors; without one recall goes by keys and words.
     pub embedder: Option<Arc<dyn Embedder>>,
     /// Takes the second look of `rerank = "remote"` (rule R9).
@@ -109,6 +116,14 @@ impl LongtermRole {
             IndexConfig::Qdrant(settings) => Arc::new(QdrantIndex::new(settings, space)?),
         };
         let tasks = TaskGroup::new();
+        let log = match deps.erasure_log {
+            Some(folder) => {
+                let tombstones = Tombstones::new(&deps.secret);
+                Some(open_log(&deps.database, folder, tombstones, deps.ports.clock.now(), &tasks).await?)
+            }
+            None => None,
+        };
+        let erasing = Erasing { log, backups: deps.backups.clone(), backup_days: deps.backup_days, ..Erasing::default() };
         let backups = Backups::new(deps.database.clone(), deps.backups, tasks.clone());
         let relay = Relay::open(deps.ports.clone(), deps.database.clone(), Arc::clone(&index), deps.embedder.clone()).await?;
         relay.spawn(&tasks);
@@ -129,6 +144,8 @@ impl LongtermRole {
             tombstones: Tombstones::new(&deps.secret),
             aspects: crate::related::aspects(),
             seals: Seals::new(&deps.secret),
+            erasing,
+            tasks: tasks.clone(),
             ports: deps.ports,
             settings: deps.settings,
             database: deps.database,
@@ -140,6 +157,7 @@ impl LongtermRole {
             relay,
         };
         let state = Arc::new(state);
+        erase::spawn(&state, &tasks);
         let maintenance = Maintenance::new(Arc::clone(&state), deps.mode, tasks.clone());
         maintenance.spawn();
         Ok(Self { state, backups, maintenance, tasks })
@@ -157,10 +175,13 @@ impl LongtermRole {
         let admin = AdminServiceServer::new(Admin::new(Arc::clone(&self.state), self.backups.clone(), self.maintenance.clone()))
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
+        let journal = ErasureJournalServiceServer::new(Journal::new(Arc::clone(&self.state)))
+            .max_decoding_message_size(MESSAGE_BYTES)
+            .max_encoding_message_size(MESSAGE_BYTES);
         let control = ControlServiceServer::new(self.control())
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES);
-        Routes::new(public).add_service(target).add_service(admin).add_service(control)
+        Routes::new(public).add_service(target).add_service(admin).add_service(control).add_service(journal)
     }
 
     /// Modes and API keys in the database.
@@ -191,4 +212,42 @@ impl LongtermRole {
     pub async fn reindex(&self) -> Result<u64, Fault> {
         self.state.relay.reindex().await
     }
+}
+
+/// Opens the erasure log, and writes what the database knows of and the log does not: its volume was lost, or the server
+/// stopped in between.
+async fn open_log(
+    database: &Database,
+    folder: PathBuf,
+    tombstones: Tombstones,
+    now: Timestamp,
+    tasks: &TaskGroup,
+) -> Result<ErasureLog, Fault> {
+    let place = folder.clone();
+    let log = tasks.blocking("erasure log", move || erasure_log::read(&place)).await;
+    let log = log.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be opened"))?;
+    let pending = database.read(|db| search::meta(db, erasure_log::PENDING)).await?.is_some();
+    // A restore that was cut off. Without a log it would have refused, but for an order that it has noted: then there is none.
+    let lines = match log {
+        Err(erasure_log::LogError::Missing { .. }) => Vec::new(),
+        log => log?,
+    };
+    if pending {
+        let done = erasure_log::replay_pending(database, lines, tombstones, "", "", now).await?;
+        tracing::warn!(?done, "what was erased since the backup is erased again");
+    }
+    let read = |db: &rusqlite::Connection| erasures::all(db)?.iter().map(|erasure| Line::of(db, erasure)).collect();
+    let lines: Vec<Line> = database.read(read).await?;
+    let work = move || {
+        let log = ErasureLog::open(&folder)?;
+        for line in &lines {
+            log.append(&Line { close_time: None, ..line.clone() })?;
+            if line.close_time.is_some() {
+                log.append(line)?;
+            }
+        }
+        Ok::<_, crate::erasure_log::LogError>(log)
+    };
+    let opened = tasks.blocking("erasure log", work).await;
+    Ok(opened.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be opened"))??)
 }

@@ -51,8 +51,13 @@ impl OwnerScope {
         Ok(Self { owner: Owner { agent: agent.cloned(), ..self.owner.clone() }, erase_epoch: self.erase_epoch })
     }
 
-    /// The scope of the service's own work over an owner's rows: what it writes is held against the rows themselves, in the
-    /// same transaction.
+    /// The same without the age of its call: for a call that can bring nothing back, however late it is.
+    pub(crate) fn ageless(self) -> Self {
+        Self { erase_epoch: 0, ..self }
+    }
+
+    /// The scope of the service's own work over an owner's rows, such as a line of the erasure log: what it writes is held
+    /// against the rows themselves, in the same transaction.
     pub(crate) const fn of_service(owner: Owner) -> Self {
         Self { owner, erase_epoch: 0 }
     }

@@ -868,4 +868,19 @@ impl LongTermMemoryService for Service {
     ) -> Result<Response<pb::RestoreMemoriesResponse>, GrpcStatus> {
         finish(Self::restore_memories(self, request).await)
     }
+    async fn erase_memories(
+        &self,
+        request: Request<pb::EraseMemoriesRequest>,
+    ) -> Result<Response<pb::EraseMemoriesResponse>, GrpcStatus> {
+        finish(Self::erase_memories(self, request).await)
+    }
+    async fn get_erasure(&self, request: Request<pb::GetErasureRequest>) -> Result<Response<pb::GetErasureResponse>, GrpcStatus> {
+        finish(Self::get_erasure(self, request).await)
+    }
+    async fn verify_erasure(
+        &self,
+        request: Request<pb::VerifyErasureRequest>,
+    ) -> Result<Response<pb::VerifyErasureResponse>, GrpcStatus> {
+        finish(Self::verify_erasure(self, request).await)
+    }
 }

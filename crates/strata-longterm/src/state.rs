@@ -43,6 +43,10 @@ pub struct State {
     pub tombstones: Tombstones,
     /// What records say, as far as statements are compared; their texts never change.
     pub aspects: crate::related::Aspects,
-    /// Signatures of exported lines.
+    /// Signatures of exported lines and of receipts.
     pub seals: Seals,
+    /// Erasures.
+    pub erasing: crate::erase::Erasing,
+    /// Work of the role that outlives its caller.
+    pub tasks: strata_runtime::TaskGroup,
 }

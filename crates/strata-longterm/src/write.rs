@@ -16,7 +16,7 @@ pub use update::{Change, Replaced, amend, replace};
 use crate::intake::Passed;
 use crate::metadata::insert::{self, Material, Writing, derived};
 use crate::metadata::row::{self, StoredRecord};
-use crate::metadata::{Sql as _, Visible, ledger, owner, query};
+use crate::metadata::{Sql as _, Visible, erasures, ledger, owner, query};
 use crate::related::Related;
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
@@ -194,7 +194,7 @@ fn decide_and_store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &
     let s = gated.statement();
     let stated = gated.statement_time().unwrap_or(c.now);
     let digests = c.tombstones.digests(c.scope.owner(), s.kind, gated.key(), gated.normal(), &gated.identity());
-    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digests)?, stated)?;
+    gate::check_forgotten(ledger::erased_at(db, stored, &digests)?, stated)?;
 
     let written = match same_statement(db, &w, gated)? {
         Some(found) => support(db, c, &w, found, gated, material, &mut findings)?,
@@ -781,6 +781,7 @@ pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[Mem
     let mut changed = false;
     for id in ids {
         let found = row::by_id(db, *id)?.filter(|found| visible.sees(found.owner));
+        let found = if erasures::is_going(db, *id)? { None } else { found };
         let Some(found) = found else {
             out.not_found.push(*id);
             continue;

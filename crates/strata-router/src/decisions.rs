@@ -192,9 +192,9 @@ silent! {
         GetSummariesResponse, ListSessionsResponse, PutFactsResponse, GetFactsResponse, PutArtifactResponse, GetSessionResponse;
     longterm: ListCandidatesResponse, GetMemoryResponse, LookupMemoryResponse, ListMemoriesResponse, GetHistoryResponse,
         BatchGetMemoriesResponse, GetEntityResponse, ListEntitiesResponse, DeleteEntityResponse, GetSkillResponse, ListSkillsResponse,
-        DeleteSkillResponse, UndoConsolidationResponse, ListEpisodesResponse;
-    internal: ListControlResponse, PutControlResponse, RecordContextResponse, SealResponse, SettleResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
-    admin: SampleForReviewResponse, SubmitReviewResponse, GetQualityResponse, GetStatusResponse, ReindexResponse, BackupResponse, VerifyConsistencyResponse;
+        DeleteSkillResponse, UndoConsolidationResponse, ListEpisodesResponse, EraseMemoriesResponse, GetErasureResponse, VerifyErasureResponse;
+    internal: ListOpenErasuresResponse, SettleErasureResponse, EraseContentResponse, FindContentResponse, ListControlResponse, PutControlResponse, RecordContextResponse, SealResponse, SettleResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
+    admin: VerifyAuditResponse, SampleForReviewResponse, SubmitReviewResponse, GetQualityResponse, GetStatusResponse, ReindexResponse, BackupResponse, VerifyConsistencyResponse;
 }
 
 macro_rules! written {

@@ -48,7 +48,7 @@ owned! {
         GetMemoryRequest, LookupMemoryRequest, ListMemoriesRequest, GetHistoryRequest, ForgetMemoriesRequest, RestoreMemoriesRequest,
         BatchGetMemoriesRequest, UpdateMemoryRequest, ReportUsageRequest, ExportMemoriesRequest, ImportMemoriesRequest, SyncFactsRequest,
         PutEntityRequest, GetEntityRequest, ListEntitiesRequest, LinkEntitiesRequest, DeleteEntityRequest, PutSkillRequest, GetSkillRequest, ListSkillsRequest, MatchSkillsRequest, DeleteSkillRequest,
-        ListEpisodesRequest, UndoConsolidationRequest;
+        ListEpisodesRequest, UndoConsolidationRequest, EraseMemoriesRequest;
     router: PromoteRequest, ListPromotionsRequest, WatchPromotionsRequest, AssembleContextRequest, GetOwnershipRequest, ExplainRequest, ObserveRequest;
 }
 
@@ -67,6 +67,18 @@ owned_by_user! {
     router: GetPromotionRequest;
     admin: WatchDecisionsRequest;
 }
+
+macro_rules! owned_by_user {
+    ($($request:ident),*) => { $(
+        impl Owned for strata_api::longterm::v1::$request {
+            fn user_id(&self) -> &str { &self.user_id }
+            fn agent_id(&self) -> &str { "" }
+            fn set_user_id(&mut self, user_id: String) { self.user_id = user_id; }
+        }
+    )* };
+}
+
+owned_by_user!(GetErasureRequest, VerifyErasureRequest);
 
 /// A call that passed the gate.
 #[derive(Clone, Debug)]

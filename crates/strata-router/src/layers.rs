@@ -3,9 +3,12 @@
 use crate::LayerChannels;
 use crate::decisions::{Decided, noted, noted_refusal};
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
+use strata_api::internal::v1::erasure_journal_service_client::ErasureJournalServiceClient;
 use strata_api::internal::v1::participant_service_client::ParticipantServiceClient;
+use strata_api::internal::v1::session_erasure_service_client::SessionErasureServiceClient;
 use strata_api::internal::v1::session_fact_service_client::SessionFactServiceClient;
 use strata_api::internal::v1::target_service_client::TargetServiceClient;
+use strata_api::internal::v1::working_erasure_service_client::WorkingErasureServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
@@ -24,6 +27,9 @@ pub(crate) struct Layers {
     pub(crate) longterm: LongTermMemoryServiceClient<RpcChannel>,
     pub(crate) target: TargetServiceClient<RpcChannel>,
     pub(crate) admin: AdminServiceClient<RpcChannel>,
+    pub(crate) erasures: ErasureJournalServiceClient<RpcChannel>,
+    pub(crate) session_erasure: SessionErasureServiceClient<RpcChannel>,
+    pub(crate) working_erasure: WorkingErasureServiceClient<RpcChannel>,
 }
 
 macro_rules! client {
@@ -42,6 +48,9 @@ impl Layers {
             longterm: client!(LongTermMemoryServiceClient, channels.longterm),
             target: client!(TargetServiceClient, channels.longterm),
             admin: client!(AdminServiceClient, channels.longterm),
+            erasures: client!(ErasureJournalServiceClient, channels.longterm),
+            session_erasure: client!(SessionErasureServiceClient, channels.session),
+            working_erasure: client!(WorkingErasureServiceClient, channels.working),
         }
     }
 }

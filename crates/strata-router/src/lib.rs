@@ -9,6 +9,7 @@
 //!   attest    whether a quote stands in the turn it names
 //!   promote   the saga and its recovery
 //!   promotions what callers see of it: lists, a stream, ends of tasks, confirmations
+//!   erase     what an erasure removes outside of long-term memory
 //!   assemble  the context
 //!   control   modes and API keys that operators set
 //!   observe   what an agent sees, and what goes where
@@ -20,6 +21,7 @@ mod assemble;
 mod attest;
 pub mod control;
 mod decisions;
+mod erase;
 mod gate;
 mod layers;
 pub mod ledger;
@@ -239,14 +241,16 @@ impl RouterRole {
         self.core.owners.backlog()
     }
 
-    /// Looks at the open promotions and at what waits for the ledger once, as the recovery does every second: for the start
-    /// after a crash, and for tests.
+    /// Looks at the open promotions and erasures and at what waits for the ledger once, as the recovery does every second: for
+    /// the start after a crash, and for tests.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     pub async fn recover(&self) -> Result<(), Fault> {
         self.core.catch_up().await?;
-        self.core.recover().await
+        self.core.recover().await?;
+        self.core.go_on_erasing().await;
+        Ok(())
     }
 
     /// Stops the recovery and waits for what must finish, at most `deadline`.
@@ -272,6 +276,8 @@ async fn recovery(core: Arc<Core>) {
         if let Err(fault) = work.await {
             tracing::debug!(%fault, "the recovery waits for the ledger");
         }
+        // Whatever holds promotions up: an erasure goes on where it can (rule E4).
+        core.go_on_erasing().await;
         round = round.wrapping_add(1);
         if tokio::time::timeout(RECOVERY, token.cancelled()).await.is_ok() {
             return;

@@ -363,6 +363,60 @@ impl Owners {
         .map(|_| ())
     }
 
+    /// Removes claims and marks of an erased key, and its name where scopes list it: whoever owns it next claims it anew, above
+    /// the clock (rules E2, P3). Answers how many fields went. A key that a promotion has sealed stays until that has ended.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`; `OVERLOADED` while other routers change it, or while it is sealed.
+    pub(crate) async fn erase_key(&self, owner: &Owner, key: &str) -> Result<u64, Fault> {
+        let user = owner.user_key();
+        for _ in 0..ATTEMPTS {
+            let now = self.clock.now();
+            let field = key_field(key);
+            let stored = self.ledger.read(&user, std::slice::from_ref(&field), now).await?.pop().flatten();
+            let Some(stored) = stored else { return Ok(0) };
+            let mut state: KeyState = decode(Some(&stored))?;
+            state.lapse(now);
+            if state.claims.iter().any(|claim| matches!(claim.state, ClaimState::Sealed { .. })) {
+                return Err(Fault::new(Reason::Overloaded, "a promotion has sealed a key").retry_after(1_000));
+            }
+            let mut changes = vec![Change { field, old: Some(stored), new: None }];
+            let places: BTreeSet<String> = state.claims.iter().map(|claim| scope_field(&claim.place)).collect();
+            let places: Vec<String> = places.into_iter().collect();
+            for (field, old) in places.iter().zip(self.ledger.read(&user, &places, now).await?) {
+                let mut keys: BTreeSet<String> = decode(old.as_ref())?;
+                if keys.remove(key) {
+                    let new = if keys.is_empty() { None } else { Some(encode(&keys)?) };
+                    changes.push(Change { field: field.clone(), old, new });
+                }
+            }
+            if self.ledger.swap(&user, &changes, now, now.plus(MARK_SECONDS * SECOND)).await? == Swap::Done {
+                return Ok(changes.len() as u64);
+            }
+        }
+        Err(Fault::new(Reason::Overloaded, "many writers claim this key at once").retry_after(50))
+    }
+
+    /// Whether the ledger has something of an erased key.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    pub(crate) async fn has_key(&self, owner: &Owner, key: &str) -> Result<bool, Fault> {
+        let stored = self.ledger.read(&owner.user_key(), &[key_field(key)], self.clock.now()).await?;
+        Ok(stored.iter().any(Option::is_some))
+    }
+
+    /// Forgets what waits for a store on behalf of a user, or only what is about these keys.
+    pub(crate) fn forget_late(&self, owner: &Owner, keys: Option<&BTreeSet<String>>) {
+        let about = |late: &Late| match (keys, late) {
+            (None, _) => true,
+            (Some(keys), Late::Claim { keys: claimed, .. }) => claimed.iter().any(|key| keys.contains(key)),
+            (Some(keys), Late::Mark { key, .. }) => keys.contains(key),
+            (Some(keys), Late::Overlay { overlay, .. }) => keys.contains(&overlay.key),
+        };
+        self.late.lock().retain(|waiting| waiting.owner.user_key() != owner.user_key() || !about(&waiting.late));
+    }
+
     /// What the ledger knows of keys, without what lapsed.
     ///
     /// # Errors

@@ -47,6 +47,9 @@ const LOOK_AGAIN: i64 = 15 * 60 * SECOND;
 /// Times a seal is asked for again above the board's epoch.
 const STALE_ATTEMPTS: u32 = 3;
 
+/// Stands for the digest of an entry whose content was erased: whoever asks by its id is shown its state.
+pub(crate) const ERASED: &str = "erased";
+
 /// An entry of the journal with what is needed to act for its caller later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
@@ -55,16 +58,34 @@ pub(crate) struct Entry {
     pub(crate) owner: Owner,
     /// The statement of the request, encoded.
     statement: String,
+    /// When it was asked for, or looked through by an erasure and left: what an erasure since then has not seen is refused by the
+    /// layers (rule E2). In microseconds.
+    #[serde(default)]
+    pub(crate) signed_at: u64,
     /// Trace of the call that began it; what the recovery does belongs to it.
     #[serde(default)]
     trace_id: String,
 }
 
 impl Entry {
-    fn statement(&self) -> Result<longterm::Statement, Fault> {
+    pub(crate) fn statement(&self) -> Result<longterm::Statement, Fault> {
         let unreadable = || Fault::new(Reason::Internal, "the journal holds something unreadable");
         let bytes = STANDARD_NO_PAD.decode(&self.statement).map_err(|_| unreadable())?;
         longterm::Statement::decode(bytes.as_slice()).map_err(|_| unreadable())
+    }
+
+    /// Takes the content out; what is left says that there was a promotion and how it ended.
+    pub(crate) fn blank(&mut self) {
+        self.statement = String::new();
+        let p = &mut self.promotion;
+        ERASED.clone_into(&mut p.digest);
+        p.seal = None;
+        p.owned = None;
+        p.consent_challenge = None;
+        match &mut p.origin {
+            Origin::TaskFact { key, .. } => ERASED.clone_into(key),
+            Origin::TurnQuote { quote, .. } => quote.clear(),
+        }
     }
 
     fn user_id(&self) -> String {
@@ -76,7 +97,7 @@ impl Entry {
     }
 }
 
-fn finding(rule: &str, outcome: &str, because: impl Into<String>) -> JournalFinding {
+pub(crate) fn finding(rule: &str, outcome: &str, because: impl Into<String>) -> JournalFinding {
     JournalFinding { rule: rule.to_owned(), outcome: outcome.to_owned(), because: because.into() }
 }
 
@@ -143,7 +164,7 @@ impl Core {
         self.check_layer_of(key)?;
         let digest = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
         let the_same = |known: Entry| {
-            if known.promotion.digest == digest {
+            if known.promotion.digest == digest || known.promotion.digest == ERASED {
                 return Ok((known, false));
             }
             Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request"))
@@ -158,6 +179,7 @@ impl Core {
             principal: call.principal.clone(),
             owner: call.owner.clone(),
             statement: encoded(&statement),
+            signed_at: next_epoch(0, self.ports.clock.now()),
             trace_id: decisions::trace_id(),
         };
         if self.write_entry(&entry, None).await? {
@@ -226,7 +248,7 @@ impl Core {
         row.map(|row| decode(&row)).transpose()
     }
 
-    async fn write_entry(&self, entry: &Entry, expected: Option<u64>) -> Result<bool, Fault> {
+    pub(crate) async fn write_entry(&self, entry: &Entry, expected: Option<u64>) -> Result<bool, Fault> {
         let now = self.ports.clock.now();
         let text = serde_json::to_string(entry).map_err(|_| Fault::new(Reason::Internal, "a journal entry cannot be written"))?;
         let row = JournalRow { revision: entry.promotion.revision, entry: text };
@@ -459,12 +481,16 @@ impl Core {
             session_id: entry.promotion.seal.as_ref().map(|seal| seal.session_id.clone()).unwrap_or_default(),
         };
         let epoch = entry.promotion.seal_epoch.unwrap_or_else(|| self.fresh_epoch());
-        let identity =
-            reading(&entry.principal, &entry.owner).writing(entry.promotion.target, epoch).attesting(attestation.encode_to_vec());
+        let identity = reading(&entry.principal, &entry.owner)
+            .writing(entry.promotion.target, epoch)
+            .attesting(attestation.encode_to_vec())
+            .as_of(entry.signed_at);
         let mut client = self.layers.target.clone();
         match tokio::time::timeout(STEP, client.apply(signed(request, identity))).await.map(answer) {
             Ok(Ok(applied)) => event_of(&entry.owner, applied.result.unwrap_or_default()).map(Some),
             Ok(Err(fault)) if fault.reason == Reason::PromotionAborted => Ok(Some(Event::AbortWritten)),
+            // The user has erased since: the erasure cancels it, or looks through it and signs it again (rule E2).
+            Ok(Err(fault)) if fault.reason == Reason::StaleEraseEpoch => Ok(None),
             Ok(Err(fault)) if fault.reason.retry_safe() && !fault.reason.may_have_written() => {
                 self.defer(entry, finding("P6", "DEFERRED", fault.message)).await
             }

@@ -578,6 +578,34 @@ impl LongTermMemoryService for Proxy {
         pass!(self, request, longterm.forget_memories, "/strata.longterm.v1.LongTermMemoryService/ForgetMemories")
     }
 
+    async fn erase_memories(
+        &self,
+        request: Request<longterm::EraseMemoriesRequest>,
+    ) -> Result<Response<longterm::EraseMemoriesResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/EraseMemories", request)?;
+        let mut answer = relayed(self.0.layers.longterm.clone().erase_memories(self.0.outgoing(&call, body)).await)?;
+        if let Some(begun) = answer.get_mut().erasure.take() {
+            answer.get_mut().erasure = Some(self.0.erase_outside(begun).await);
+        }
+        Ok(answer)
+    }
+
+    async fn get_erasure(
+        &self,
+        request: Request<longterm::GetErasureRequest>,
+    ) -> Result<Response<longterm::GetErasureResponse>, Status> {
+        pass!(self, request, longterm.get_erasure, "/strata.longterm.v1.LongTermMemoryService/GetErasure")
+    }
+
+    async fn verify_erasure(
+        &self,
+        request: Request<longterm::VerifyErasureRequest>,
+    ) -> Result<Response<longterm::VerifyErasureResponse>, Status> {
+        let (call, body) = self.0.admit("/strata.longterm.v1.LongTermMemoryService/VerifyErasure", request)?;
+        let answer = relayed(self.0.layers.longterm.clone().verify_erasure(self.0.outgoing(&call, body.clone())).await)?;
+        Ok(Response::new(self.0.find_outside(&body, answer.into_inner()).await))
+    }
+
     async fn restore_memories(
         &self,
         request: Request<longterm::RestoreMemoriesRequest>,

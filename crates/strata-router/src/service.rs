@@ -209,6 +209,22 @@ impl AdminService for Service {
         relayed(self.0.layers.admin.clone().backup(request).await)
     }
 
+    type ListAuditStream = BoxStream<'static, Result<admin::ListAuditResponse, Status>>;
+
+    async fn list_audit(&self, request: Request<admin::ListAuditRequest>) -> Result<Response<Self::ListAuditStream>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/ListAudit", request)?;
+        let entries = relayed(self.0.layers.admin.clone().list_audit(request).await)?.into_inner();
+        Ok(Response::new(Box::pin(entries.map_err(without_transport))))
+    }
+
+    async fn verify_audit(
+        &self,
+        request: Request<admin::VerifyAuditRequest>,
+    ) -> Result<Response<admin::VerifyAuditResponse>, Status> {
+        let request = self.0.operate("/strata.admin.v1.AdminService/VerifyAudit", request)?;
+        relayed(self.0.layers.admin.clone().verify_audit(request).await)
+    }
+
     async fn verify_consistency(
         &self,
         request: Request<admin::VerifyConsistencyRequest>,

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use strata_core::Timestamp;
 use tokio::time::Instant;
 
 tokio::task_local! {
@@ -17,6 +18,8 @@ pub struct CallContext {
     pub request_id: Option<Arc<str>>,
     /// When its caller stops waiting.
     pub deadline: Option<Instant>,
+    /// When it came in, by the server's clock.
+    pub admitted: Option<Timestamp>,
 }
 
 impl CallContext {

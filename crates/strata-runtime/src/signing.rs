@@ -10,6 +10,7 @@
 //! or after [`HEADER_SECONDS`].
 
 use crate::channel::{self, RpcChannel};
+use crate::context::CallContext;
 use crate::layer::{deadline, request_id, trace};
 use crate::ports::{Ports, random_bytes};
 use arc_swap::ArcSwap;
@@ -61,7 +62,8 @@ pub struct CallIdentity {
     pub user: Option<UserId>,
     /// For writes.
     pub write: Option<WriteGrant>,
-    /// The user's erase epoch the router has seen; 0 when none.
+    /// Since when the call is under way, in microseconds: one that an erasure of the user has overtaken is refused (rule E2). 0
+    /// stands for when the incoming call was admitted, and outside of one for the moment it is signed.
     pub erase_epoch: u64,
     /// What the router vouches for beyond these fields; opaque here, at most [`ATTESTATION_BYTES`].
     pub attestation: Vec<u8>,
@@ -78,6 +80,13 @@ impl CallIdentity {
     #[must_use]
     pub const fn writing(mut self, level: Level, epoch: u64) -> Self {
         self.write = Some(WriteGrant { level, epoch });
+        self
+    }
+
+    /// Under way since then, in microseconds.
+    #[must_use]
+    pub const fn as_of(mut self, micros: u64) -> Self {
+        self.erase_epoch = micros;
         self
     }
 
@@ -106,7 +115,7 @@ pub struct Claims {
     pub issued_at: Timestamp,
     /// For writes.
     pub write: Option<WriteGrant>,
-    /// The user's erase epoch the router has seen.
+    /// Since when the call is under way, in microseconds; compared with the user's erase epoch.
     pub erase_epoch: u64,
     /// What the router vouches for.
     pub attestation: Vec<u8>,
@@ -397,15 +406,18 @@ impl Signer {
         let (body_hash, body) = first_message(body).await?;
         let mut nonce = [0; 16];
         nonce.copy_from_slice(self.ports.ids.next().as_bytes());
+        let issued_at = self.ports.clock.now();
+        let admitted = CallContext::current().admitted.unwrap_or(issued_at).min(issued_at);
+        let since = if identity.erase_epoch == 0 { u64::try_from(admitted.micros()).unwrap_or(0) } else { identity.erase_epoch };
         let claims = Claims {
             caller: identity.principal,
             user: identity.user,
             method: head.uri.path().to_owned(),
             body_hash,
             nonce,
-            issued_at: self.ports.clock.now(),
+            issued_at,
             write: identity.write,
-            erase_epoch: identity.erase_epoch,
+            erase_epoch: since,
             attestation: identity.attestation,
         };
         head.headers.insert(HEADER, self.keys.0.load().sign(&claims)?);

@@ -57,7 +57,7 @@ pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &Stac
     served(
         ServiceBuilder::new()
             // First, so that every answer, refusals included, carries the id a person can ask about.
-            .layer(Use::new(RequestIds { ids: Arc::clone(&deps.ports.ids) }))
+            .layer(Use::new(RequestIds { ports: deps.ports.clone() }))
             // Around everything that may refuse: a refusal is a traced and counted call too.
             .layer(Use::new(Trace))
             .layer(Use::new(deps.metrics.of_listener("public")))
@@ -81,7 +81,7 @@ pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -
     served(
         ServiceBuilder::new()
             // As above: the router sends its own id along, so both logs show the same one.
-            .layer(Use::new(RequestIds { ids: Arc::clone(&deps.ports.ids) }))
+            .layer(Use::new(RequestIds { ports: deps.ports.clone() }))
             .layer(Use::new(Trace))
             .layer(Use::new(deps.metrics.of_listener("internal")))
             .layer(Use::new(Admission::internal(deps.admission)))

@@ -99,10 +99,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     };
     let keys = SharedKeys::new(keys);
     // Several routers must open each other's page tokens and consent challenges; a process alone needs nobody's.
-    let secret = match config.shared_secret().map_err(fault)? {
-        Some(secret) => secret,
-        None => own_secret(&config.data_dir)?,
-    };
+    let secret = secret_of(&config)?;
     let settings = Arc::new(ArcSwap::from_pointee(config.policy.clone()));
     let modes = Arc::new(ArcSwap::from_pointee(config.modes));
     let board = Arc::new(ModeBoard::new(Arc::clone(&modes)));
@@ -195,6 +192,8 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             database,
             index,
             backups: config.storage.backup_dir.clone(),
+            backup_days: config.storage.backup_days,
+            erasure_log: Some(config.erasure_log()),
             embedder: embedder.clone(),
             reranker: reranker(&config)?,
             registry: Arc::clone(&registry),
@@ -595,6 +594,17 @@ async fn database(
 
 /// The secret of a process that is alone: made once and kept beside its stores, so that page tokens and tombstones outlive a
 /// restart.
+/// The secret that keys are derived from: the deployment's, or this process's own.
+///
+/// # Errors
+/// When it can neither be read nor made.
+pub fn secret_of(config: &Config) -> Result<Vec<u8>> {
+    match config.shared_secret().map_err(|fault| anyhow!("{}", fault.message))? {
+        Some(secret) => Ok(secret),
+        None => own_secret(&config.data_dir),
+    }
+}
+
 fn own_secret(dir: &Path) -> Result<Vec<u8>> {
     std::fs::create_dir_all(dir).with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
     let path = dir.join("secret");

@@ -34,6 +34,8 @@ pub enum Command {
     /// Brings a backup of long-term memory back, while no server runs.
     #[command(after_long_help = RESTORE_HELP)]
     Restore(RestoreArgs),
+    /// Checks the audit of long-term memory in its file.
+    Audit(AuditArgs),
     /// Prints a completion script for a shell.
     Completions {
         /// Shell.
@@ -68,13 +70,18 @@ Examples:
 
 The file must have the checksum it was made with: that of the .b3 file beside it, or --checksum. It is checked before
 anything is replaced, and the replaced database is kept beside the new one. A server that has the database open makes the
-command refuse. Backups hold long-term memory; sessions, boards and the secret of the deployment are not in them.";
+command refuse. Backups hold long-term memory; sessions, boards and the secret of the deployment are not in them.
+
+What was erased since the backup is erased again before the command ends, from the erasure log (storage.erasure_log_dir).
+Without the log nothing is restored, unless --accept-lost-erasures says that what was erased may come back.";
 
 const CTL_HELP: &str = "\
 Examples:
   strata ctl health
   strata ctl recall --user ada \"how should invoices be booked?\"
   strata ctl history --user ada work.cost_centre
+  strata ctl erase --user ada --reason \"left the company\" --everything
+  strata ctl audit --action ERASED
   strata ctl explain --user ada 4bf92f3577b34da6a3ce929d0e0e4736
   strata ctl backup --timeout 600
   strata ctl verify --repair
@@ -214,6 +221,35 @@ pub struct RestoreArgs {
     /// BLAKE3 digest the backup must have, as the backup answered. Default: the one in the .b3 file beside it.
     #[arg(long)]
     pub checksum: Option<String>,
+    /// Go on although the erasure log is lost or incomplete: what was erased since the backup comes back. The audit says so.
+    #[arg(long)]
+    pub accept_lost_erasures: bool,
+}
+
+/// Arguments of `audit`.
+#[derive(Args, Debug, Clone)]
+pub struct AuditArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: AuditCommand,
+}
+
+/// What `audit` can do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum AuditCommand {
+    /// Recomputes the hash chain from its first entry: exit code 1 when an entry was altered, removed or inserted. Prints the hash
+    /// of the last entry; keep it, and a chain that was cut short is found out. A running server does not mind.
+    Verify {
+        /// Configuration.
+        #[command(flatten)]
+        source: ConfigSource,
+        /// Folder of the embedded stores, where the database is.
+        #[arg(long, value_hint = ValueHint::DirPath)]
+        data_dir: Option<PathBuf>,
+        /// A hash that was printed before: it must still stand in the chain.
+        #[arg(long)]
+        contains: Option<String>,
+    },
 }
 
 impl RestoreArgs {
@@ -294,6 +330,35 @@ pub enum CtlCommand {
         /// Memory ids.
         #[arg(required = true)]
         memory_ids: Vec<String>,
+    },
+    /// Erases for good, in every layer: by id, by words, or everything. Prints the receipt; exit code 2 while something is left
+    /// to do, which goes on by itself.
+    Erase(EraseArgs),
+    /// The receipt of an erasure as far as it is. Exit code 2 while something is left to do.
+    Erasure {
+        /// Whose.
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// Look for what was erased again instead: exit code 1 when something is found.
+        #[arg(long)]
+        verify: bool,
+        /// With --verify: words to look for too; nothing of what was erased is kept.
+        #[arg(long, requires = "verify")]
+        text: Vec<String>,
+        /// Erasure.
+        erasure_id: String,
+    },
+    /// Prints the audit of the tenant, one JSON object a line.
+    Audit {
+        /// Only about this user.
+        #[arg(long, short, default_value = "")]
+        user: String,
+        /// Only this action, such as ERASED.
+        #[arg(long, default_value = "")]
+        action: String,
+        /// Recompute the chain of the whole audit instead.
+        #[arg(long)]
+        verify: bool,
     },
     /// Writes a memory out as JSONL: a header line, then a line per record, with evidence and history.
     Export(ExportArgs),
@@ -380,6 +445,29 @@ pub enum CtlCommand {
         #[arg(default_value = "{}")]
         request: String,
     },
+}
+
+/// Arguments of `ctl erase`.
+#[derive(Args, Debug, Clone)]
+pub struct EraseArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    /// Why, without what is to be erased; kept in the audit.
+    #[arg(long)]
+    pub reason: String,
+    /// All memory of the user, or of the agent.
+    #[arg(long, conflicts_with_all = ["mention", "memory_ids"])]
+    pub everything: bool,
+    /// Every record, entity and skill that holds these words.
+    #[arg(long, conflicts_with = "memory_ids")]
+    pub mention: Vec<String>,
+    /// Memory ids.
+    #[arg(required_unless_present_any = ["everything", "mention"])]
+    pub memory_ids: Vec<String>,
+    /// UUID; the same id answers with the same erasure for 24 h.
+    #[arg(long)]
+    pub request_id: Option<uuid::Uuid>,
 }
 
 /// What `ctl mode` can do.

@@ -288,6 +288,12 @@ pub struct StorageConfig {
     pub max_mb: Option<u64>,
     /// Folder of the backups of long-term memory (`strata ctl backup`); absent: none are made.
     pub backup_dir: Option<PathBuf>,
+    /// Days after which you delete backups: receipts of erasures say then by when the last copy is gone. Absent: they say that
+    /// nobody said.
+    pub backup_days: Option<u32>,
+    /// Folder of the erasure log, which keeps a restored backup from bringing erased memories back; best a volume of its own.
+    /// Absent: `erasures` in data_dir.
+    pub erasure_log_dir: Option<PathBuf>,
 }
 
 /// Durability of SQLite commits.
@@ -444,7 +450,14 @@ impl Default for EmbedderConfig {
 
 impl Default for StorageConfig {
     fn default() -> Self {
-        Self { synchronous: Synchronous::Full, readers: 4, max_mb: None, backup_dir: None }
+        Self {
+            synchronous: Synchronous::Full,
+            readers: 4,
+            max_mb: None,
+            backup_dir: None,
+            backup_days: None,
+            erasure_log_dir: None,
+        }
     }
 }
 
@@ -486,6 +499,12 @@ impl Config {
     #[must_use]
     pub fn runs(&self, role: Layer) -> bool {
         self.roles.contains(&role)
+    }
+
+    /// Folder of the erasure log.
+    #[must_use]
+    pub fn erasure_log(&self) -> PathBuf {
+        self.storage.erasure_log_dir.clone().unwrap_or_else(|| self.data_dir.join("erasures"))
     }
 
     /// Longest time from SIGTERM to the end.

@@ -70,6 +70,36 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
         CtlCommand::Forget { owner, reason, memory_ids } => {
             api.call("ForgetMemories", owned(owner, json!({"memory_ids": memory_ids, "reason": reason}))).await
         }
+        CtlCommand::Erase(args) => {
+            let request = json!({
+                "memory_ids": args.memory_ids,
+                "mentions": args.mention,
+                "everything": args.everything,
+                "reason": args.reason,
+                "request_id": args.request_id.map(|id| id.to_string()).unwrap_or_default(),
+            });
+            let answer = api.call("EraseMemories", owned(&args.owner, request)).await;
+            return answer.and_then(|answer| erasure(&answer)).or_else(refusal);
+        }
+        CtlCommand::Erasure { owner, verify: false, erasure_id, .. } => {
+            let answer = api.call("GetErasure", json!({"user_id": owner.user, "erasure_id": erasure_id})).await;
+            return answer.and_then(|answer| erasure(&answer)).or_else(refusal);
+        }
+        CtlCommand::Erasure { owner, verify: true, text, erasure_id } => {
+            let request = json!({"user_id": owner.user, "erasure_id": erasure_id, "texts": text});
+            match api.call("VerifyErasure", request).await {
+                Ok(answer) => {
+                    writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+                    return Ok(if answer["absent"] == json!(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+                }
+                Err(error) => Err(error),
+            }
+        }
+        CtlCommand::Audit { verify: true, .. } => api.call("strata.admin.v1.AdminService/VerifyAudit", json!({})).await,
+        CtlCommand::Audit { user, action, .. } => {
+            let request = json!({"user_id": user, "action": action});
+            return audit(&api, request).await.or_else(refusal);
+        }
         CtlCommand::Export(args) => return transfer::export(&api, args).await.or_else(refusal),
         CtlCommand::Import(args) => return transfer::import(&api, args).await.or_else(refusal),
         CtlCommand::Window { owner, session } => {
@@ -103,6 +133,24 @@ pub async fn run(args: CtlArgs) -> Result<ExitCode> {
         }
         Err(error) => refusal(error),
     }
+}
+
+/// Prints a receipt; the exit code says whether something is left to do.
+fn erasure(answer: &Value) -> Result<ExitCode> {
+    writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(answer)?)?;
+    let running = answer.pointer("/erasure/state") == Some(&json!("ERASURE_STATE_RUNNING"));
+    Ok(if running { ExitCode::from(2) } else { ExitCode::SUCCESS })
+}
+
+/// `ctl audit`: one entry a line.
+async fn audit(api: &Api, request: Value) -> Result<ExitCode> {
+    let mut out = std::io::stdout();
+    let mut entries = api.download("strata.admin.v1.AdminService/ListAudit", request).await?;
+    while let Some(mut entry) = entries.next().await? {
+        entry.sort_all_objects();
+        writeln!(out, "{entry}")?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `ctl mode`: sets if asked, then a line per layer.

@@ -1,6 +1,7 @@
 //! Strata: layered memory for AI agents. The executable: reads the command, does it, says in one line what went wrong.
 
 mod assemble;
+mod audit;
 mod cli;
 mod client;
 mod config;
@@ -44,7 +45,8 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Ctl(args) => runtime()?.block_on(ctl::run(args)),
         Command::Reindex(server) => runtime()?.block_on(ctl::reindex(&server)),
-        Command::Restore(args) => restore::run(&args),
+        Command::Restore(args) => runtime()?.block_on(restore::run(&args)),
+        Command::Audit(args) => audit::run(&args),
         Command::Config(args) => config_command(args.command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "strata", &mut std::io::stdout());

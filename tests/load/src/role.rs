@@ -93,6 +93,8 @@ impl Longterm {
             database: database.clone(),
             index: IndexConfig::Exact,
             backups: None,
+            backup_days: None,
+            erasure_log: None,
             embedder,
             reranker: None,
             registry: Arc::new(Registry::builtin()),

@@ -123,6 +123,8 @@ const OBSERVE: &[Role] = &[Role::SessionManager, Role::MemoryWriter, Role::Recor
 const CONFIRM: &[Role] = &[Role::MemoryWriter];
 const SYNC: &[Role] = &[Role::RecordSystem];
 const FORGET: &[Role] = &[Role::Eraser];
+const RECEIPTS: &[Role] = &[Role::Eraser, Role::Auditor];
+const AUDIT: &[Role] = &[Role::Auditor];
 const OPERATE: &[Role] = &[Role::Operator];
 const INTERNAL: &[Role] = &[];
 
@@ -184,6 +186,9 @@ pub const METHODS: &[Method] = &[
     method("/strata.longterm.v1.LongTermMemoryService/ForgetMemories", Layer::Longterm, Access::Release, FORGET),
     method("/strata.longterm.v1.LongTermMemoryService/RestoreMemories", Layer::Longterm, Access::Write, CONFIRM),
     method("/strata.longterm.v1.LongTermMemoryService/UndoConsolidation", Layer::Longterm, Access::Write, CONFIRM),
+    method("/strata.longterm.v1.LongTermMemoryService/EraseMemories", Layer::Longterm, Access::Release, FORGET),
+    method("/strata.longterm.v1.LongTermMemoryService/GetErasure", Layer::Longterm, Access::Read, RECEIPTS),
+    method("/strata.longterm.v1.LongTermMemoryService/VerifyErasure", Layer::Longterm, Access::Read, RECEIPTS),
     method("/strata.router.v1.RouterService/Promote", Layer::Router, Access::Promote, WRITE),
     method("/strata.router.v1.RouterService/Observe", Layer::Router, Access::Observe, OBSERVE),
     method("/strata.router.v1.RouterService/GetPromotion", Layer::Router, Access::Read, READ),
@@ -197,6 +202,10 @@ pub const METHODS: &[Method] = &[
     method("/strata.admin.v1.AdminService/Reindex", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.admin.v1.AdminService/Backup", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.admin.v1.AdminService/VerifyConsistency", Layer::Longterm, Access::Release, OPERATE),
+    method("/strata.admin.v1.AdminService/ListAudit", Layer::Longterm, Access::Release, AUDIT),
+    method("/strata.admin.v1.AdminService/VerifyAudit", Layer::Longterm, Access::Release, AUDIT),
+    method("/strata.internal.v1.ErasureJournalService/ListOpenErasures", Layer::Longterm, Access::Internal, INTERNAL),
+    method("/strata.internal.v1.ErasureJournalService/SettleErasure", Layer::Longterm, Access::Internal, INTERNAL),
     method("/strata.admin.v1.AdminService/GetModes", Layer::Router, Access::Read, OPERATE),
     method("/strata.admin.v1.AdminService/SetMode", Layer::Router, Access::Release, OPERATE),
     method("/strata.admin.v1.AdminService/CreateApiKey", Layer::Router, Access::Release, OPERATE),

@@ -137,6 +137,7 @@ mod tests {
                         | "EndSession" | "Reindex",
                     )
                     | (_, "Backup" | "VerifyConsistency" | "SampleForReview" | "SubmitReview" | "RunMaintenance" | "Rescan")
+                    | (_, "EraseMemories" | "ListAudit" | "VerifyAudit" | "ListOpenErasures" | "SettleErasure")
                     | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
                     | (
                         _,
@@ -151,7 +152,7 @@ mod tests {
                     (Mode::WriteOff | Mode::Bypass, "Promote") => Gate::Defer,
                     (Mode::WriteOff | Mode::Bypass, "Observe") => Gate::LogOnly,
                     (Mode::WriteOff, name)
-                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Explain", "Watch"]
+                        if ["Get", "List", "BatchGet", "Lookup", "Match", "Export", "Explain", "Watch", "VerifyErasure"]
                             .iter()
                             .any(|verb| name.starts_with(verb)) =>
                     {

@@ -311,6 +311,15 @@ pub trait Index: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn erase_owner(&self, owner: &Owner) -> Result<(), Fault>;
 
+    /// Asks for what was taken out to be taken off the medium too, where that is not the database's own. It takes the server's
+    /// own time.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn reclaim(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// What it holds of each of these records, in their order; none where it holds nothing. Needs an owner no more than
     /// [`Index::scan`]: both serve the check of the whole index, never a caller.
     ///

@@ -33,7 +33,7 @@ use qdrant_client::qdrant::{
 };
 use qdrant_client::{Qdrant, QdrantError};
 use secrecy::{ExposeSecret, SecretString};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -661,10 +661,17 @@ impl Index for QdrantIndex {
             return Ok(Vec::new());
         }
         let wanted: Vec<PointId> = ids.iter().copied().map(point_id).collect();
-        let request =
-            GetPointsBuilder::new(&self.collection, wanted).with_payload(false).with_vectors(false).read_consistency(majority());
-        let answer = operation("qdrant", "", "get_points", self.client.get_points(request)).await.map_err(unavailable)?;
-        Ok(answer.result.iter().filter_map(|point| memory_id(&point.id)).collect())
+        // In the copy that is being filled too: it will be the one that is searched (behaviour X11).
+        let mut found = BTreeSet::new();
+        for collection in self.targets() {
+            let request = GetPointsBuilder::new(&collection, wanted.clone())
+                .with_payload(false)
+                .with_vectors(false)
+                .read_consistency(majority());
+            let answer = operation("qdrant", "", "get_points", self.client.get_points(request)).await.map_err(unavailable)?;
+            found.extend(answer.result.iter().filter_map(|point| memory_id(&point.id)));
+        }
+        Ok(found.into_iter().collect())
     }
 
     async fn erase_owner(&self, owner: &Owner) -> Result<(), Fault> {
@@ -672,6 +679,10 @@ impl Index for QdrantIndex {
             self.delete(&collection, owned(owner)).await?;
         }
         Ok(())
+    }
+
+    async fn reclaim(&self) -> Result<(), Fault> {
+        self.vacuum().await
     }
 
     async fn held(&self, expected: &[Upsert]) -> Result<Vec<Option<Held>>, Fault> {

@@ -1,10 +1,9 @@
 //! What operators set while the service runs (`strata_core::policy::control`).
 
-use super::Sql;
-use super::ledger::{self, AuditEntry};
+use super::{Sql, ledger};
 use rusqlite::Connection;
 use strata_core::Fault;
-use strata_core::policy::control::Entry;
+use strata_core::policy::control::{Entry, Setting};
 
 /// Every entry, by name.
 ///
@@ -29,29 +28,40 @@ pub fn put(db: &Connection, entries: &[Entry]) -> Result<(), Fault> {
         .sql()?;
     for entry in entries {
         if statement.execute((&entry.name, entry.version, &entry.value)).sql()? > 0 {
-            audited(db, entry)?;
+            audit(db, entry)?;
         }
     }
     Ok(())
 }
 
-/// Every change is in the audit, in the transaction that keeps it: also one that was made while the database was down, once it is
-/// told of it.
-fn audited(db: &Connection, entry: &Entry) -> Result<(), Fault> {
-    // Of a newer release: kept, and not understood.
-    let Some(change) = entry.change() else { return Ok(()) };
-    ledger::audit(
-        db,
-        &AuditEntry {
-            time: change.time,
-            tenant: change.tenant.as_str(),
-            user: change.user.as_deref().unwrap_or_default(),
-            action: &change.action,
-            memory_id: None,
-            actor: &change.actor,
-            rule: "D1",
-        },
-    )
+/// Says in the audit what an operator set: a mode with its reason, a key by its name.
+fn audit(db: &Connection, entry: &Entry) -> Result<(), Fault> {
+    // An entry of a newer release says nothing to this one.
+    let Ok(setting) = serde_json::from_str::<Setting>(&entry.value) else { return Ok(()) };
+    let (tenant, action, subject, actor, reason, time) = match &setting {
+        Setting::Mode(mode) => {
+            let subject = format!("{} {}", mode.layer.name(), mode.mode.name());
+            (&mode.tenant, "MODE_SET", subject, &mode.actor, mode.reason.as_str(), mode.time)
+        }
+        Setting::Key(key) => {
+            let action = if key.revoked.is_some() { "API_KEY_REVOKED" } else { "API_KEY_CREATED" };
+            let revoked = key.revoked.as_ref();
+            let (actor, time) = revoked.map_or((&key.created_by, key.created), |revoked| (&revoked.actor, revoked.time));
+            (&key.tenant, action, key.key_id.clone(), actor, revoked.map_or("", |revoked| revoked.reason.as_str()), time)
+        }
+    };
+    let entry = ledger::AuditEntry {
+        time,
+        tenant: tenant.as_str(),
+        user: "",
+        action,
+        memory_id: None,
+        actor,
+        rule: if action == "MODE_SET" { "D1" } else { "" },
+        subject: &subject,
+        reason,
+    };
+    ledger::audit(db, &entry)
 }
 
 /// Forgets entries by name.

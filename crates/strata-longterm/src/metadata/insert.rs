@@ -296,6 +296,8 @@ fn announce(db: &Connection, w: &Writing<'_>, found: &StoredRecord, rule: &str) 
         memory_id: Some(r.memory_id),
         actor: w.actor,
         rule,
+        subject: "",
+        reason: "",
     };
     ledger::audit(db, &entry)
 }

@@ -32,9 +32,16 @@ pub fn answered(db: &Connection, user_id: i64, request: &RequestKey, now: Timest
     let found = statement.query_row((user_id, request.request_id.as_bytes(), since), read).optional().sql()?;
     match found {
         None => Ok(None),
+        Some((method, ..)) if method == ERASED_METHOD => {
+            Err(forgotten("the request was served, and what it wrote was erased since"))
+        }
         Some((method, body, response)) if method == request.method && body == request.body => Ok(Some(response)),
         Some(_) => Err(Fault::new(Reason::RequestIdReused, "request_id: was used for another request; take a new one")),
     }
+}
+
+fn forgotten(because: &'static str) -> Fault {
+    Fault::new(Reason::Forgotten, because).rule("E7", "request_id", "a new statement of the user goes under a new id")
 }
 
 /// Stores the answer of a request, and drops answers older than a day.
@@ -114,15 +121,15 @@ pub fn settle_promotion(
     Ok(())
 }
 
-/// When a statement with one of these digests was erased last, if it was (rule E7).
+/// When a statement with one of these digests was erased last, or everything of its owner was, if it was (rule E7).
 ///
 /// # Errors
 /// As the database says.
-pub fn erased_at(db: &Connection, user_id: i64, digests: &[[u8; 32]]) -> Result<Option<Timestamp>, Fault> {
+pub fn erased_at(db: &Connection, owner: StoredOwner, digests: &[[u8; 32]]) -> Result<Option<Timestamp>, Fault> {
     let mut statement = db.prepare_cached("SELECT time FROM tombstones WHERE user_id = ?1 AND digest = ?2").sql()?;
-    let mut last = None;
+    let mut last = super::owner::erased_before(db, owner)?;
     for digest in digests {
-        let found = statement.query_row((user_id, digest), |row| row.get(0)).optional().sql()?;
+        let found = statement.query_row((owner.user_id, digest), |row| row.get(0)).optional().sql()?;
         last = last.max(found.map(Timestamp));
     }
     Ok(last)
@@ -187,6 +194,18 @@ pub fn enqueue(db: &Connection, owner: StoredOwner, memory_id: MemoryId, version
     Ok(())
 }
 
+/// Tells the index, later, that a record is gone for good.
+///
+/// # Errors
+/// As the database says.
+pub fn enqueue_delete(db: &Connection, owner: StoredOwner, memory_id: MemoryId, now: Timestamp) -> Result<(), Fault> {
+    let mut statement = db
+        .prepare_cached("INSERT INTO outbox (memory_id, owner_id, version, op, time) VALUES (?1, ?2, 0, 'DELETE', ?3)")
+        .sql()?;
+    statement.execute((id_bytes(memory_id), owner.owner_id, now.micros())).sql()?;
+    Ok(())
+}
+
 /// One entry of the audit. It has no place for content (A172).
 #[derive(Clone, Copy, Debug)]
 pub struct AuditEntry<'a> {
@@ -204,6 +223,10 @@ pub struct AuditEntry<'a> {
     pub actor: &'a str,
     /// Rule.
     pub rule: &'a str,
+    /// What else it is about: an erasure, a backup.
+    pub subject: &'a str,
+    /// Why, where somebody said so; checked against what is erased.
+    pub reason: &'a str,
 }
 
 /// Appends an entry whose hash covers the entry before it.
@@ -215,50 +238,139 @@ pub fn audit(db: &Connection, entry: &AuditEntry<'_>) -> Result<(), Fault> {
     let previous: Option<[u8; 32]> = last.query_row([], |row| row.get(0)).optional().sql()?;
     let hash = chain(&previous.unwrap_or_default(), entry);
     let mut statement = db
-        .prepare_cached("INSERT INTO audit (time, tenant, user, action, memory_id, actor, rule, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+        .prepare_cached(
+            "INSERT INTO audit (time, tenant, user, action, memory_id, actor, rule, hash, subject, reason) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )
         .sql()?;
     let id = entry.memory_id.map(id_bytes);
-    statement.execute((entry.time.micros(), entry.tenant, entry.user, entry.action, id, entry.actor, entry.rule, hash)).sql()?;
+    let AuditEntry { tenant, user, action, actor, rule, subject, reason, .. } = *entry;
+    statement.execute((entry.time.micros(), tenant, user, action, id, actor, rule, hash, subject, reason)).sql()?;
     Ok(())
 }
 
 fn chain(previous: &[u8; 32], entry: &AuditEntry<'_>) -> [u8; 32] {
     let id = entry.memory_id.map_or_else(String::new, |id| id.to_string());
-    let text = strata_core::id::join(&[
-        &entry.time.micros().to_string(),
-        entry.tenant,
-        entry.user,
-        entry.action,
-        &id,
-        entry.actor,
-        entry.rule,
-    ]);
+    let time = entry.time.micros().to_string();
+    let mut parts = vec![time.as_str(), entry.tenant, entry.user, entry.action, &id, entry.actor, entry.rule];
+    // Entries from before there were these two keep their hash.
+    if !entry.subject.is_empty() || !entry.reason.is_empty() {
+        parts.extend([entry.subject, entry.reason]);
+    }
+    let text = strata_core::id::join(&parts);
     let mut hasher = blake3::Hasher::new();
     hasher.update(previous);
     hasher.update(text.as_bytes());
     *hasher.finalize().as_bytes()
 }
 
-/// Checks the chain of the audit from its beginning; answers how many entries it has.
+/// An entry as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// Number.
+    pub seq: i64,
+    /// When.
+    pub time: Timestamp,
+    /// Tenant.
+    pub tenant: String,
+    /// User.
+    pub user: String,
+    /// What happened.
+    pub action: String,
+    /// Record.
+    pub memory_id: Option<MemoryId>,
+    /// Who.
+    pub actor: String,
+    /// Rule.
+    pub rule: String,
+    /// What else it is about.
+    pub subject: String,
+    /// Why.
+    pub reason: String,
+    /// Over this entry and the one before it.
+    pub hash: [u8; 32],
+}
+
+const AUDITED: &str = "SELECT seq, time, tenant, user, action, memory_id, actor, rule, subject, reason, hash FROM audit";
+
+impl Audited {
+    fn read(row: &rusqlite::Row<'_>) -> Result<Self, Fault> {
+        Ok(Self {
+            seq: row.get(0).sql()?,
+            time: Timestamp(row.get(1).sql()?),
+            tenant: row.get(2).sql()?,
+            user: row.get(3).sql()?,
+            action: row.get(4).sql()?,
+            memory_id: row.get::<_, Option<[u8; 16]>>(5).sql()?.map(id_from),
+            actor: row.get(6).sql()?,
+            rule: row.get(7).sql()?,
+            subject: row.get(8).sql()?,
+            reason: row.get(9).sql()?,
+            hash: row.get(10).sql()?,
+        })
+    }
+
+    fn entry(&self) -> AuditEntry<'_> {
+        AuditEntry {
+            time: self.time,
+            tenant: &self.tenant,
+            user: &self.user,
+            action: &self.action,
+            memory_id: self.memory_id,
+            actor: &self.actor,
+            rule: &self.rule,
+            subject: &self.subject,
+            reason: &self.reason,
+        }
+    }
+}
+
+/// Which entries of one tenant are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditAsked {
+    /// Only about this user.
+    pub user: Option<String>,
+    /// Only this action.
+    pub action: Option<String>,
+}
+
+/// Entries of a tenant, and those that are about the deployment and no tenant, in order, the first `limit` after number `after`.
 ///
 /// # Errors
-/// `INTERNAL` at the first entry that was altered, removed or inserted.
-pub fn verify_audit(db: &Connection) -> Result<u64, Fault> {
-    let mut statement =
-        db.prepare("SELECT time, tenant, user, action, memory_id, actor, rule, hash FROM audit ORDER BY seq").sql()?;
+/// As the database says.
+pub fn audited(db: &Connection, tenant: &str, asked: &AuditAsked, after: i64, limit: u64) -> Result<Vec<Audited>, Fault> {
+    let sql = format!(
+        "{AUDITED} WHERE seq > ?1 AND tenant IN (?2, '') AND (?3 IS NULL OR user = ?3) AND (?4 IS NULL OR action = ?4) ORDER BY seq LIMIT ?5"
+    );
+    let mut statement = db.prepare_cached(&sql).sql()?;
+    let mut rows = statement.query(rusqlite::params![after, tenant, asked.user, asked.action, limit]).sql()?;
+    let mut out = Vec::new();
+    while let Some(row) = rows.next().sql()? {
+        out.push(Audited::read(row)?);
+    }
+    Ok(out)
+}
+
+/// Checks the chain of the audit from its beginning; answers how many entries it has, and the hash of the last one.
+///
+/// # Errors
+/// `INTERNAL` naming the first entry that was altered, or that follows one that was removed or inserted.
+pub fn verify_audit(db: &Connection) -> Result<(u64, [u8; 32]), Fault> {
+    let mut statement = db.prepare(&format!("{AUDITED} ORDER BY seq")).sql()?;
     let mut rows = statement.query([]).sql()?;
     let (mut previous, mut entries) = ([0; 32], 0);
     while let Some(row) = rows.next().sql()? {
-        let text = |at| row.get::<_, String>(at).sql();
-        let (tenant, user, action, actor, rule) = (text(1)?, text(2)?, text(3)?, text(5)?, text(6)?);
-        let memory_id = row.get::<_, Option<[u8; 16]>>(4).sql()?.map(id_from);
-        let time = Timestamp(row.get(0).sql()?);
-        let entry = AuditEntry { time, tenant: &tenant, user: &user, action: &action, memory_id, actor: &actor, rule: &rule };
-        previous = chain(&previous, &entry);
-        if previous != row.get::<_, [u8; 32]>(7).sql()? {
-            return Err(super::corrupt("the audit chain"));
+        let found = Audited::read(row)?;
+        previous = chain(&previous, &found.entry());
+        if previous != found.hash {
+            tracing::error!(seq = found.seq, "the audit chain is broken");
+            return Err(Fault::new(Reason::Internal, format!("the audit chain is broken at entry {}", found.seq)));
         }
         entries += 1;
     }
-    Ok(entries)
+    Ok((entries, previous))
 }
+
+/// Marks what a request wrote as erased: sent again, it is refused instead of being done again (rule E7). Nothing of it is
+/// kept but its id.
+pub const ERASED_METHOD: &str = "ERASED";

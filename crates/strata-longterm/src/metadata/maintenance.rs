@@ -345,6 +345,8 @@ fn purge(db: &Connection, w: &Writing<'_>, found: &StoredRecord) -> Result<(), F
         memory_id: Some(r.memory_id),
         actor: w.actor,
         rule: "F6",
+        subject: "",
+        reason: "",
     };
     ledger::audit(db, &entry)
 }

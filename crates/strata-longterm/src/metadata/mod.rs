@@ -16,6 +16,8 @@
 //! | [`transfer`] | records out of the file and into it, whole |
 //! | [`maintenance`] | what the rules of forgetting look at, and what they do |
 //! | [`usage`] | which items of a recall were used |
+//! | [`erasures`] | the journal and the receipts of erasures |
+//! | [`wipe`] | what an erasure removes and redacts in this file |
 //! | [`quality`](mod@quality) | counts of that, and reviews |
 //! | [`ledger`] | idempotent answers, promotions, tombstones, the outbox, the audit |
 
@@ -23,6 +25,7 @@ pub mod control;
 pub mod cursors;
 pub mod entities;
 pub mod episodes;
+pub mod erasures;
 pub mod insert;
 pub mod ledger;
 pub mod maintenance;
@@ -34,6 +37,7 @@ pub mod search;
 pub mod skills;
 pub mod transfer;
 pub mod usage;
+pub mod wipe;
 
 pub use owner::{StoredOwner, Visible};
 pub use row::StoredRecord;
@@ -52,6 +56,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 7, name: "quality: counts and reviews", sql: QUALITY },
     Migration { version: 8, name: "links to what may be replaced, questions that were asked", sql: LINKS },
     Migration { version: 9, name: "derivations, forgetting", sql: FORGETTING },
+    Migration { version: 10, name: "erasures", sql: ERASURES },
 ];
 
 /// Every table, index and trigger.
@@ -77,6 +82,8 @@ const QUALITY: &str = include_str!("migrations/0007_quality.sql");
 
 /// From an older value to the one that may replace it, and what was put to the user.
 const LINKS: &str = include_str!("migrations/0008_links.sql");
+/// What was erased, and what is being erased.
+const ERASURES: &str = include_str!("migrations/0010_erasures.sql");
 
 /// What is made of other records, and what forgets by itself.
 const FORGETTING: &str = include_str!("migrations/0009_forgetting.sql");

@@ -31,7 +31,7 @@ impl Visible {
     /// What `scope` may see in this snapshot; none for a user nothing is known of.
     ///
     /// # Errors
-    /// As the database says; `STALE_EPOCH` for a call that was signed before the user's last erasure.
+    /// As the database says; `STALE_ERASE_EPOCH` for a call from before the user's last erasure.
     pub fn of(db: &Connection, scope: &OwnerScope) -> Result<Option<Self>, Fault> {
         let owner = scope.owner();
         let Some(user) = user(db, owner)? else { return Ok(None) };
@@ -75,7 +75,7 @@ impl Visible {
 
 fn check_erase_epoch(scope: &OwnerScope, stored: u64) -> Result<(), Fault> {
     if scope.erase_epoch() != 0 && scope.erase_epoch() < stored {
-        return Err(Fault::new(Reason::StaleEpoch, "the call was signed before the user's last erasure")
+        return Err(Fault::new(Reason::StaleEraseEpoch, "the call is from before the user's last erasure")
             .with("current_value", stored.to_string()));
     }
     Ok(())
@@ -97,7 +97,7 @@ fn user(db: &Connection, owner: &Owner) -> Result<Option<User>, Fault> {
 /// The owner a write goes to: made when it is new.
 ///
 /// # Errors
-/// As the database says; `STALE_EPOCH` as [`Visible::of`].
+/// As the database says; `STALE_ERASE_EPOCH` as [`Visible::of`].
 pub fn ensure(db: &Connection, scope: &OwnerScope) -> Result<StoredOwner, Fault> {
     let owner = scope.owner();
     let user_id = match user(db, owner)? {
@@ -127,6 +127,20 @@ fn at_level(db: &Connection, user_id: i64, agent: &str) -> Result<Option<i64>, F
 fn insert(db: &Connection, sql: &str, params: &[&dyn ToSql]) -> Result<i64, Fault> {
     let mut statement = db.prepare_cached(sql).sql()?;
     statement.insert(params).sql()
+}
+
+/// Until when everything of an owner was erased last, if it was: what was said up to then does not come in any more (rule E7).
+///
+/// # Errors
+/// As the database says.
+pub fn erased_before(db: &Connection, owner: StoredOwner) -> Result<Option<Timestamp>, Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT max(o.erased_before, u.erased_before) FROM owners o JOIN users u ON u.user_id = o.user_id WHERE o.owner_id = ?1",
+        )
+        .sql()?;
+    let time: i64 = statement.query_row([owner.owner_id], |row| row.get(0)).sql()?;
+    Ok((time > 0).then_some(Timestamp(time)))
 }
 
 /// The next revision of the user: every write of a user has one.
@@ -176,7 +190,10 @@ pub fn claim(
     now: Timestamp,
 ) -> Result<u64, Fault> {
     let previous = self::key(db, owner, key)?;
-    let epoch = ownership::next_epoch(previous.map_or(0, |row| row.epoch), now);
+    // A key that went with an erasure has left the highest of such epochs behind.
+    let mut floor = db.prepare_cached("SELECT epoch_floor FROM owners WHERE owner_id = ?1").sql()?;
+    let floor: u64 = floor.query_row([owner.owner_id], |row| row.get(0)).sql()?;
+    let epoch = ownership::next_epoch(previous.map_or(floor, |row| row.epoch.max(floor)), now);
     let mut statement = db
         .prepare_cached(
             "INSERT INTO owner_keys (owner_id, key, epoch, state, last_event, system_owned) VALUES (?1, ?2, ?3, 'OWNED', ?4, ?5) \

@@ -294,6 +294,26 @@ pub struct Only {
     pub protected: bool,
 }
 
+/// Ids of records that a filter admits, of every kind and status and time where it says nothing else: what an erasure by filter
+/// is about.
+///
+/// # Errors
+/// As the database says.
+pub fn erasable(db: &Connection, visible: &Visible, filter: &Filter, now: Timestamp) -> Result<BTreeSet<MemoryId>, Fault> {
+    let all = |statuses: &[Status]| if statuses.is_empty() { Status::ALL.to_vec() } else { statuses.to_vec() };
+    let kinds = if filter.kinds.is_empty() { Kind::ALL.to_vec() } else { filter.kinds.clone() };
+    let filter = Filter { statuses: all(&filter.statuses), kinds, ..filter.clone() };
+    let (mut out, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = admitted(db, visible, &filter, Only::default(), false, after, strata_core::limits::PAGE_MAX, now)?;
+        after = page.last().map(|found| found.record.memory_id);
+        out.extend(page.iter().map(|found| found.record.memory_id));
+        if after.is_none() {
+            return Ok(out);
+        }
+    }
+}
+
 /// Records in order of their ids, from the first after `after`; of a summary its members, in any state but forgotten unless the
 /// filter names some (A161).
 ///
@@ -304,6 +324,21 @@ pub fn list(
     visible: &Visible,
     filter: &Filter,
     only: Only,
+    after: Option<MemoryId>,
+    limit: u32,
+    now: Timestamp,
+) -> Result<Vec<StoredRecord>, Fault> {
+    admitted(db, visible, filter, only, true, after, limit, now)
+}
+
+/// [`list`]; of ACTIVE records those that hold now when `valid`.
+#[expect(clippy::too_many_arguments, reason = "what one query is made of")]
+fn admitted(
+    db: &Connection,
+    visible: &Visible,
+    filter: &Filter,
+    only: Only,
+    valid: bool,
     after: Option<MemoryId>,
     limit: u32,
     now: Timestamp,
@@ -327,9 +362,11 @@ pub fn list(
     let apart = if asked_apart { " OR (r.status = 'CANDIDATE' AND r.kind IN ('ASSUMPTION', 'MODEL_SUGGESTION'))" } else { "" };
     let list = sql.list(names);
     sql.and(&format!("({STATUS_NOW} IN {list}{apart})"));
-    sql.and(
-        "(r.status <> 'ACTIVE' OR ((r.valid_from IS NULL OR r.valid_from <= ?1) AND (r.valid_to IS NULL OR r.valid_to > ?1)))",
-    );
+    if valid {
+        sql.and(
+            "(r.status <> 'ACTIVE' OR ((r.valid_from IS NULL OR r.valid_from <= ?1) AND (r.valid_to IS NULL OR r.valid_to > ?1)))",
+        );
+    }
     let kinds: Vec<Kind> = if filter.kinds.is_empty() {
         Kind::ALL.iter().copied().filter(|kind| !APART.contains(kind)).collect()
     } else {

@@ -6,7 +6,7 @@ use super::{
     user_authority,
 };
 use crate::metadata::insert::{self, Material, Writing};
-use crate::metadata::{StoredRecord, ledger, owner, query, row};
+use crate::metadata::{StoredRecord, erasures, ledger, owner, query, row};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_api::convert::transfer::Carried;
@@ -106,6 +106,13 @@ fn carry(
 ) -> Result<Landed, Fault> {
     let stored = owner::ensure(db, c.scope)?;
     let r = &carried.record;
+    if erasures::id_was_erased(db, stored.user_id, &erasures::id_digest(c.tombstones, &r.owner, r.memory_id))? {
+        return Err(Fault::new(Reason::Forgotten, "this record was erased; its export does not bring it back").rule(
+            "E6",
+            "memory.memory_id",
+            "the id of an erased record",
+        ));
+    }
     if let Some(there) = row::by_id(db, r.memory_id)? {
         if there.owner == stored {
             return Ok(Landed::Known);
@@ -121,7 +128,7 @@ fn carry(
     }
     let said = carried.evidence.iter().map(|piece| piece.evidence.time).max().map_or(r.event_time, |time| time.max(r.event_time));
     let digests = c.tombstones.digests(c.scope.owner(), r.kind, r.key.as_ref(), gated.normal(), &gated.identity());
-    gate::check_forgotten(ledger::erased_at(db, stored.user_id, &digests)?, said)?;
+    gate::check_forgotten(ledger::erased_at(db, stored, &digests)?, said)?;
 
     let contested = r.status == Status::Active && contested(db, &w, carried)?;
     let mut found = insert::readmit(db, &w, carried, gated, material, contested)?;

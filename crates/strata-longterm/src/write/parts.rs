@@ -67,7 +67,7 @@ fn check_forgotten(
     kind: &str,
     name: &str,
 ) -> Result<(), Fault> {
-    let erased = ledger::erased_at(db, w.stored.user_id, &digests(c, w, kind, name))?;
+    let erased = ledger::erased_at(db, w.stored, &digests(c, w, kind, name))?;
     gate::check_forgotten(erased, gated.statement_time().unwrap_or(c.now))
 }
 
@@ -274,7 +274,7 @@ pub(super) fn carry_entity(db: &Connection, c: &Context<'_>, gated: &Gated, carr
         return Ok(false);
     }
     let w = c.writing(stored, gated.door().name());
-    let erased = ledger::erased_at(db, stored.user_id, &digests(c, &w, &carried.kind, &carried.name))?;
+    let erased = ledger::erased_at(db, stored, &digests(c, &w, &carried.kind, &carried.name))?;
     gate::check_forgotten(erased, carried.update_time)?;
     if entities::has_prefix(db, stored, &carried.prefix)? {
         return Err(Fault::field("entity.key_prefix", "is another entity's here"));
@@ -321,7 +321,7 @@ pub(super) fn carry_skill(db: &Connection, c: &Context<'_>, gated: &Gated, carri
         return Ok(false);
     }
     let w = c.writing(stored, gated.door().name());
-    let erased = ledger::erased_at(db, stored.user_id, &digests(c, &w, "skill", &carried.name))?;
+    let erased = ledger::erased_at(db, stored, &digests(c, &w, "skill", &carried.name))?;
     gate::check_forgotten(erased, carried.create_time)?;
     if skills::count(db, stored)? >= limits::SKILLS {
         return Err(Fault::limit("skills", limits::SKILLS, "versions of skills of one owner"));

@@ -80,7 +80,7 @@ pub fn replace(db: &Connection, c: &Context<'_>, change: Change, gated: &Gated, 
     let w = Writing { owner: &holder, ..c.writing(old.owner, gated.door().name()) };
     let s = gated.statement();
     let digests = c.tombstones.digests(&holder, s.kind, gated.key(), gated.normal(), &gated.identity());
-    gate::check_forgotten(ledger::erased_at(db, old.owner.user_id, &digests)?, gated.statement_time().unwrap_or(c.now))?;
+    gate::check_forgotten(ledger::erased_at(db, old.owner, &digests)?, gated.statement_time().unwrap_or(c.now))?;
 
     if old.record.status == Status::Archived {
         let moved = revive(db, c, &w, gated.user_authority(), &mut old, &mut findings)?;

@@ -237,6 +237,7 @@ const WRITERS: &[(&str, Passes)] = &[
     ("ForgetMemories", Passes::NoWords),
     ("RestoreMemories", Passes::NoWords),
     ("UndoConsolidation", Passes::NoWords),
+    ("EraseMemories", Passes::NoWords),
     ("DeleteEntity", Passes::NoWords),
     ("DeleteSkill", Passes::NoWords),
     ("ReportUsage", Passes::NoWords),
@@ -264,16 +265,6 @@ async fn ground(user: &Caller) -> Ground {
         ids.push(user.client().put_entity(request).await.expect("served").into_inner().entity.expect("an entity").entity_id);
     }
     Ground { record, entities: ids.try_into().expect("two") }
-}
-
-fn provenance(statement: &pb::Statement) -> pb::Provenance {
-    pb::Provenance {
-        source: statement.source,
-        source_ref: Some(turn("s1", 1)),
-        source_quote: statement.source_quote.clone(),
-        trigger: statement.trigger,
-        consent: String::new(),
-    }
 }
 
 /// Sends a statement's words through one RPC; answers the reason of the refusal, or none when it was not refused.
@@ -424,8 +415,9 @@ async fn a04_a108_c150_no_writing_rpc_goes_around_the_gate() {
     let mut n = 100;
     for method in METHODS.iter().filter(|method| method.layer == Layer::Longterm && method.writes()) {
         let listed = WRITERS.iter().find(|(name, _)| *name == method.name());
-        let administers =
-            [".admin.", ".ControlService/"].iter().any(|service| method.path.contains(service)) || method.name() == "GetOwners";
+        let administers = [".admin.", ".ControlService/", ".ErasureJournalService/", "/GetOwners"]
+            .iter()
+            .any(|part| method.path.contains(part));
         let Some((_, passes)) = listed else {
             assert!(administers, "{} may write and has no row", method.path);
             continue;
@@ -498,6 +490,7 @@ async fn a04_a108_every_writing_rpc_is_known_and_needs_a_signed_write() {
         refused!(public: remember(pb::RememberRequest), propose(pb::ProposeRequest), update_memory(pb::UpdateMemoryRequest),
             confirm_candidate(pb::ConfirmCandidateRequest), reject_candidate(pb::RejectCandidateRequest),
             forget_memories(pb::ForgetMemoriesRequest), restore_memories(pb::RestoreMemoriesRequest),
+            erase_memories(pb::EraseMemoriesRequest),
             sync_facts(pb::SyncFactsRequest), report_usage(pb::ReportUsageRequest), put_entity(pb::PutEntityRequest),
             link_entities(pb::LinkEntitiesRequest), delete_entity(pb::DeleteEntityRequest), put_skill(pb::PutSkillRequest),
             delete_skill(pb::DeleteSkillRequest), undo_consolidation(pb::UndoConsolidationRequest));

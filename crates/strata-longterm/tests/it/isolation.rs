@@ -58,6 +58,7 @@ struct Holdings {
     /// Its whole export, signed.
     export: Vec<pb::ExportLine>,
     revision: String,
+    erasures: Vec<String>,
 }
 
 fn marker(n: usize) -> String {
@@ -74,6 +75,15 @@ fn markers(bytes: &[u8]) -> Vec<usize> {
 async fn settle(world: &World, n: usize, caller: &Caller) -> Holdings {
     let word = marker(n);
     let mut own = Holdings { marker: word.clone(), ..Holdings::default() };
+    let railing = id(&caller.remember(says(&format!("I always hold the {word} railing"))).await.expect("stored"));
+    let erase = pb::EraseMemoriesRequest {
+        user_id: caller.user.clone(),
+        memory_ids: vec![railing],
+        reason: "asked for".into(),
+        ..Default::default()
+    };
+    let begun = caller.client().erase_memories(erase).await.expect("erased").into_inner().erasure.expect("begun");
+    own.erasures.push(begun.erasure_id);
     own.keys = vec!["locker.code".to_owned(), format!("locker.k{n}")];
     for (turn_no, key) in (0..).zip(own.keys.clone()) {
         for (round, value) in (0..).zip(["old", "new"]) {
@@ -206,11 +216,20 @@ impl Attacker<'_> {
             "user_id" if !self.honest && self.random.below(8) == 0 => self.victim_user.to_owned(),
             "user_id" => self.caller.user.clone(),
             "agent_id" => self.caller.agent.clone(),
+            // Who erases the own memory has nothing left to try with.
+            "memory_ids" if field.parent_message().name() == "EraseMemoriesRequest" => self.random.pick(&self.victim.ids).clone(),
+            "mentions" => self.victim.marker.clone(),
+            "texts" => named.marker,
+            "erasure_id" => self.random.pick(&named.erasures).clone(),
             "memory_id" | "memory_ids" | "summary_id" | "derived_from" | "supersedes" | "superseded_by" | "conflicts_with" => {
                 self.random.pick(&named.ids).clone()
             }
             "key" | "keys" => self.random.pick(&named.keys).clone(),
             "query" => named.marker,
+            // Else few own ones would be left to relate.
+            "entity_id" if field.parent_message().name() == "DeleteEntityRequest" && self.random.below(4) > 0 => {
+                self.random.pick(&self.victim.entities).clone()
+            }
             "entity_id" | "from_id" | "to_id" | "skill_id" => self.random.pick(&named.entities).clone(),
             // What is put has the attacker's own name, what is looked for the victim's.
             "name" if field.parent_message().name().starts_with("Put") => format!("{} gate", self.own.marker),
@@ -300,6 +319,7 @@ impl Attacker<'_> {
                 let values: Vec<i32> = of.values().map(|value| value.number()).filter(|number| *number > 0).collect();
                 Value::EnumNumber(*self.random.pick(&values))
             }
+            Kind::Bool if field.name() == "everything" => Value::Bool(false),
             Kind::Bool => Value::Bool(self.random.below(2) == 0),
             Kind::Int32 if field.name() == "hops" => Value::I32(i32::try_from(self.random.below(2) + 1).expect("small")),
             Kind::Int32 => Value::I32(i32::try_from(self.random.below(5) + 1).expect("small")),
@@ -398,9 +418,10 @@ async fn rows_of_victims(world: &World) -> Vec<String> {
             "summaries",
             "exempt",
             "asked",
+            "erasures",
         ] {
             let user = match table {
-                "records" | "recalls" | "idempotency" => "t.user_id",
+                "records" | "recalls" | "idempotency" | "erasures" => "t.user_id",
                 "asked" => "(SELECT r.user_id FROM records r WHERE r.memory_id = t.memory_id)",
                 _ => "(SELECT o.user_id FROM owners o WHERE o.owner_id = t.owner_id)",
             };

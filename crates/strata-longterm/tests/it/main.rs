@@ -4,6 +4,7 @@ mod acceptance;
 mod concurrency;
 mod consolidation;
 mod episodes;
+mod erase;
 mod forgetting;
 mod gate;
 mod isolation;

@@ -174,7 +174,7 @@ async fn a172_the_audit_is_chained_and_holds_no_content() {
     let entries = world
         .database
         .read(|db| {
-            let entries = strata_longterm::metadata::ledger::verify_audit(db)?;
+            let (entries, _) = strata_longterm::metadata::ledger::verify_audit(db)?;
             let mut all = db.prepare("SELECT action || ' ' || actor || ' ' || rule FROM audit").expect("sql");
             let rows: Vec<String> = all.query_map([], |row| row.get(0)).expect("rows").map(|r| r.expect("text")).collect();
             assert!(rows.iter().all(|row| !row.contains("B-17")), "{rows:?}");

@@ -5,9 +5,10 @@ use crate::world::*;
 use std::path::Path;
 use strata_api::longterm::v1 as pb;
 use strata_core::Reason;
+use strata_core::policy::gate::Tombstones;
 use strata_core::time::DAY;
 use strata_longterm::MIGRATIONS;
-use strata_longterm::backup::restore;
+use strata_longterm::backup::{Erasures, restore};
 use strata_runtime::sqlite::{Database, Location, OpenError, SqliteError, SqliteSettings};
 
 /// As each released schema left it. A new schema adds its own and keeps these.
@@ -98,7 +99,12 @@ async fn a_backup_of_an_earlier_schema_comes_back_and_is_migrated_when_it_is_ope
     rusqlite::Connection::open(&backup).expect("a file").execute_batch(RELEASED[0].1).expect("the database of then");
     let checksum = blake3::hash(&std::fs::read(&backup).expect("a file")).to_hex().to_string();
     let target = directory.path().join("longterm.db");
-    let (restored, contents) = restore(&backup, &target, Some(&checksum), START).expect("restored");
+    let tombstones = Tombstones::new(b"a secret of the tests, not of anyone");
+    let log = directory.path().join("erasures");
+    let erasures = |accept_lost| Erasures { log: &log, tombstones: &tombstones, accept_lost };
+    let refused = restore(&backup, &target, Some(&checksum), &erasures(false), START).await.expect_err("the log is lost");
+    assert!(refused.to_string().contains("--accept-lost-erasures") && !target.exists(), "{refused}");
+    let (restored, contents, _) = restore(&backup, &target, Some(&checksum), &erasures(true), START).await.expect("restored");
     assert_eq!((restored.schema, restored.kept, contents.records), (1, None, 8));
     let world = World::within(directory, 7, None, SqliteSettings::default()).await;
     assert_eq!(world.user("ada").tenant("local").values("profile.city").await, ["Hangzhou"]);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use strata_api::convert::common::wire_value;
 use strata_api::convert::longterm::wire_attestation;
 use strata_api::error;
+use strata_api::internal::v1::erasure_journal_service_client::ErasureJournalServiceClient;
 use strata_api::internal::v1::target_service_client::TargetServiceClient;
 use strata_api::longterm::v1 as pb;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
@@ -84,6 +85,8 @@ impl World {
             database: database.clone(),
             index: IndexConfig::Exact,
             backups: Some(directory.path().join("backups")),
+            backup_days: Some(30),
+            erasure_log: Some(directory.path().join("erasures")),
             embedder,
             reranker: None,
             registry: Arc::new(Registry::builtin()),
@@ -133,10 +136,12 @@ impl World {
         self.clock.advance_micros(micros);
     }
 
-    /// Whether the bytes of `text` stand anywhere in the files of the database.
+    /// Whether the bytes of `text` stand anywhere in the files of the database or in the erasure log; backups are left out.
     pub fn files_hold(&self, text: &str) -> bool {
-        std::fs::read_dir(self.directory.path()).expect("the directory").any(|entry| {
-            let bytes = std::fs::read(entry.expect("an entry").path()).expect("a file");
+        let log = self.directory.path().join("erasures").join(strata_longterm::erasure_log::FILE);
+        let own = std::fs::read_dir(self.directory.path()).expect("the directory").map(|entry| entry.expect("an entry").path());
+        own.chain([log]).filter(|path| path.is_file()).any(|path| {
+            let bytes = std::fs::read(path).expect("a file");
             bytes.windows(text.len()).any(|window| window == text.as_bytes())
         })
     }
@@ -235,6 +240,10 @@ impl Caller {
 
     pub fn target(&self) -> TargetServiceClient<RpcChannel> {
         TargetServiceClient::new(self.channel())
+    }
+
+    pub fn journal(&self) -> ErasureJournalServiceClient<RpcChannel> {
+        ErasureJournalServiceClient::new(self.channel())
     }
 
     /// A new turn of the session.
@@ -432,3 +441,14 @@ pub fn rules(result: &pb::WriteResult) -> Vec<&str> {
 }
 
 pub const DAY: i64 = 86_400 * SECOND;
+
+/// What a statement says about itself.
+pub fn provenance(statement: &pb::Statement) -> pb::Provenance {
+    pb::Provenance {
+        source: statement.source,
+        source_ref: Some(turn("s1", 1)),
+        source_quote: statement.source_quote.clone(),
+        trigger: statement.trigger,
+        consent: String::new(),
+    }
+}

@@ -7,6 +7,7 @@ use super::{
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
 use strata_core::limits::{DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_USERS};
+use strata_core::policy::erasure::{Medium, Physical, Purge};
 use strata_core::{Fault, Timestamp};
 use strata_runtime::sqlite::{Database, Location, Migration, SqliteError, SqliteSettings};
 
@@ -263,6 +264,23 @@ impl Ledger for EmbeddedLedger {
     async fn journal_close(&self, _entry: &OpenEntry) -> Result<(), Fault> {
         // The row itself says whether it is open.
         Ok(())
+    }
+
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        let user = user.to_owned();
+        let write = move |connection: &Connection| -> Result<u64, SqliteError> {
+            Ok(connection.execute("DELETE FROM ledger_fields WHERE user = ?1", [user])? as u64)
+        };
+        Ok(self.database.write(write).await?)
+    }
+
+    async fn medium(&self, _user: &str, _purge: Purge) -> Result<Medium, Fault> {
+        let folded = self.database.checkpoint().await?;
+        Ok(if folded {
+            Medium { state: Physical::Gone, detail: "overwritten, and the log of the file is folded in" }
+        } else {
+            Medium { state: Physical::Pending, detail: "until the log of the file is folded in" }
+        })
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {

@@ -9,6 +9,7 @@
 //!              strata:{user}:promotion:<id>    one hash per entry    revision, entry, open
 //!              strata:{user}:promotions        sorted set            ids of the user's entries, by the time of their start
 //!              strata:promotions:open          sorted set            entries a router has still to look at
+//!              strata:{user}:promotions        set                   ids of the user's entries
 //!              strata:{user}:decisions         stream                what was decided, 7 d
 //!   embedded   ledger_fields, promotions, decisions: the same, in SQLite
 //! ```
@@ -19,6 +20,7 @@ pub mod redis;
 
 use async_trait::async_trait;
 use std::fmt::Debug;
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::{Fault, Timestamp};
 
 /// Fields of one user's hash: more than every board and session of a user can claim at once.
@@ -184,6 +186,18 @@ pub trait Ledger: Send + Sync + Debug {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault>;
+
+    /// Removes every claim and mark of a user (rule E5); answers how many fields went.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault>;
+
+    /// Sees to it that what was removed of a user leaves the medium too, and says whether it has.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault>;
 
     /// Removes what is past its time, where the store does not do so by itself.
     ///

@@ -7,6 +7,7 @@ use super::{
 use async_trait::async_trait;
 use redis::{Script, cmd};
 use strata_core::limits::{DECISION_SECONDS, DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_USERS};
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::{Fault, Timestamp, time::DAY};
 use strata_runtime::redis_store::RedisPool;
 
@@ -63,6 +64,8 @@ end
 return 1
 ";
 
+/// Longest wait for the server to write its files anew.
+const PURGE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Appends to a user's stream and drops what is too old or too much. KEYS: the stream. ARGV: TTL in ms, most entries, age in
 /// ms, then trace, request, recall, entry ...
 const KEEP: &str = r"
@@ -136,12 +139,12 @@ fn entry_key(user: &str, promotion_id: &str) -> String {
     format!("strata:{{{}}}:promotion:{promotion_id}", tag(user))
 }
 
-fn decisions_key(user: &str) -> String {
-    format!("strata:{{{}}}:decisions", tag(user))
-}
-
 fn list_key(user: &str) -> String {
     format!("strata:{{{}}}:promotions", tag(user))
+}
+
+fn decisions_key(user: &str) -> String {
+    format!("strata:{{{}}}:decisions", tag(user))
 }
 
 fn ttl_ms(now: Timestamp, keep_until: Timestamp) -> i64 {
@@ -303,6 +306,24 @@ impl Ledger for RedisLedger {
             let _added: i64 = self.pool.command(&command).await?;
         }
         Ok(())
+    }
+
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("HLEN").arg(hash_key(user));
+        pipeline.cmd("DEL").arg(hash_key(user)).ignore();
+        let (fields,): (u64,) = self.pool.pipeline(&pipeline).await?;
+        Ok(fields)
+    }
+
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault> {
+        let name = format!("strata:{{{}}}:ledger-purge", tag(user));
+        let known: Option<String> = self.pool.command(cmd("GET").arg(&name)).await?;
+        let (keep, medium) = self.pool.purge_files(&name, known.as_deref(), purge, PURGE_PATIENCE).await?;
+        if let Some(keep) = keep {
+            let _: String = self.pool.command(cmd("SET").arg(&name).arg(keep).arg("PX").arg(OPEN_TTL_MS)).await?;
+        }
+        Ok(medium)
     }
 
     async fn sweep(&self, _now: Timestamp) -> Result<(), Fault> {

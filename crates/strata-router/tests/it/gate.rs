@@ -57,7 +57,9 @@ async fn a02_a03_a04_no_public_method_misses_the_gate() {
         }
     }
     // Every call that reached a layer was signed for the caller's own user and method.
-    for (path, claims) in &world.fake.state.lock().calls {
+    let calls = world.fake.state.lock().calls.clone();
+    // The journal of erasures is asked by the router itself, about every tenant.
+    for (path, claims) in calls.iter().filter(|(path, _)| !path.contains(".ErasureJournalService/")) {
         assert_eq!((path, claims.caller.id.as_str()), (&claims.method, "key:test"));
         let writes = METHODS.iter().find(|m| m.path == path).is_some_and(|m| m.writes() && m.access != Access::Internal);
         assert!(!writes || claims.write.is_some(), "{path} carries level and epoch");

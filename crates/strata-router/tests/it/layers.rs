@@ -62,6 +62,12 @@ pub struct State {
     pub statements: Vec<longterm::Statement>,
     pub calls: Vec<(String, Claims)>,
     pub imported: Vec<longterm::ImportMemoriesRequest>,
+    /// Erasures with steps for routers.
+    pub erasures: Vec<internal::OpenErasure>,
+    /// What was reported of them.
+    pub settled: Vec<internal::SettleErasureRequest>,
+    /// Scopes that each layer was asked to erase.
+    pub erased: Vec<(&'static str, internal::ErasureScope)>,
     pub contexts: Vec<internal::RecordContextRequest>,
     pub episodes: Vec<longterm::Episode>,
     pub suggested: admin::Mode,
@@ -102,6 +108,9 @@ impl Default for Fake {
                 statements: Vec::new(),
                 calls: Vec::new(),
                 imported: Vec::new(),
+                erasures: Vec::new(),
+                settled: Vec::new(),
+                erased: Vec::new(),
                 contexts: Vec::new(),
                 episodes: Vec::new(),
                 suggested: admin::Mode::Normal,
@@ -552,6 +561,9 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         forget_memories(longterm::ForgetMemoriesRequest) -> longterm::ForgetMemoriesResponse;
         restore_memories(longterm::RestoreMemoriesRequest) -> longterm::RestoreMemoriesResponse;
         undo_consolidation(longterm::UndoConsolidationRequest) -> longterm::UndoConsolidationResponse;
+        erase_memories(longterm::EraseMemoriesRequest) -> longterm::EraseMemoriesResponse;
+        get_erasure(longterm::GetErasureRequest) -> longterm::GetErasureResponse;
+        verify_erasure(longterm::VerifyErasureRequest) -> longterm::VerifyErasureResponse;
     }
 
     async fn list_episodes(&self, request: Request<longterm::ListEpisodesRequest>) -> Answer<longterm::ListEpisodesResponse> {
@@ -759,6 +771,14 @@ impl admin::admin_service_server::AdminService for Fake {
         sample_for_review(admin::SampleForReviewRequest) -> admin::SampleForReviewResponse;
         get_quality(admin::GetQualityRequest) -> admin::GetQualityResponse;
         verify_consistency(admin::VerifyConsistencyRequest) -> admin::VerifyConsistencyResponse;
+        verify_audit(admin::VerifyAuditRequest) -> admin::VerifyAuditResponse;
+    }
+
+    type ListAuditStream = futures::stream::BoxStream<'static, Result<admin::ListAuditResponse, Status>>;
+
+    async fn list_audit(&self, request: Request<admin::ListAuditRequest>) -> Answer<Self::ListAuditStream> {
+        self.seen(&request, &self.longterm_down)?;
+        Ok(Response::new(Box::pin(futures::stream::empty())))
     }
 
     async fn submit_review(&self, request: Request<admin::SubmitReviewRequest>) -> Answer<admin::SubmitReviewResponse> {
@@ -789,4 +809,50 @@ impl admin::admin_service_server::AdminService for Fake {
         let answers = vec![Ok(admin::RescanResponse::default())];
         Ok(Response::new(Box::pin(futures::stream::iter(answers))))
     }
+}
+
+#[tonic::async_trait]
+impl internal::erasure_journal_service_server::ErasureJournalService for Fake {
+    async fn list_open_erasures(
+        &self,
+        request: Request<internal::ListOpenErasuresRequest>,
+    ) -> Answer<internal::ListOpenErasuresResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let mut erasures = self.state.lock().erasures.clone();
+        erasures.retain(|open| !open.steps.is_empty());
+        Ok(Response::new(internal::ListOpenErasuresResponse { erasures }))
+    }
+
+    async fn settle_erasure(&self, request: Request<internal::SettleErasureRequest>) -> Answer<internal::SettleErasureResponse> {
+        self.seen(&request, &self.longterm_down)?;
+        let settled = request.into_inner();
+        let mut state = self.state.lock();
+        if settled.problem.is_empty() {
+            state.erasures.iter_mut().for_each(|open| open.steps.retain(|step| *step != settled.step));
+        }
+        state.settled.push(settled);
+        Ok(Response::new(internal::SettleErasureResponse { erasure: Some(longterm::Erasure::default()) }))
+    }
+}
+
+macro_rules! erases {
+    ($($service:ident in $module:ident: $down:ident as $name:literal),*) => { $(
+        #[tonic::async_trait]
+        impl internal::$module::$service for Fake {
+            async fn erase_content(&self, request: Request<internal::EraseContentRequest>) -> Answer<internal::EraseContentResponse> {
+                self.seen(&request, &self.$down)?;
+                self.state.lock().erased.push(($name, request.into_inner().scope.unwrap_or_default()));
+                Ok(Response::new(internal::EraseContentResponse::default()))
+            }
+            async fn find_content(&self, request: Request<internal::FindContentRequest>) -> Answer<internal::FindContentResponse> {
+                self.seen(&request, &self.$down)?;
+                Ok(Response::new(internal::FindContentResponse::default()))
+            }
+        }
+    )* };
+}
+
+erases! {
+    SessionErasureService in session_erasure_service_server: session_down as "session",
+    WorkingErasureService in working_erasure_service_server: working_down as "working"
 }

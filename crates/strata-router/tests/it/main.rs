@@ -4,6 +4,7 @@
 mod archive;
 mod assemble;
 mod decisions;
+mod erase;
 mod gate;
 mod layers;
 mod ledger;

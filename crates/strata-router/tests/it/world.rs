@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::admin::v1::admin_service_server::AdminServiceServer;
+use strata_api::internal::v1::erasure_journal_service_server::ErasureJournalServiceServer;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
+use strata_api::internal::v1::session_erasure_service_server::SessionErasureServiceServer;
 use strata_api::internal::v1::session_fact_service_server::SessionFactServiceServer;
 use strata_api::internal::v1::target_service_server::TargetServiceServer;
+use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryServiceServer;
 use strata_api::page::PageTokens;
@@ -21,6 +24,7 @@ use strata_api::working::v1::working_memory_service_client::WorkingMemoryService
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::control::Entry;
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, TenantId, Timestamp};
@@ -92,15 +96,18 @@ impl World {
         let layers = LayerChannels {
             working: layer(
                 Routes::new(WorkingMemoryServiceServer::new(fake.clone()))
-                    .add_service(ParticipantServiceServer::new(fake.clone())),
+                    .add_service(ParticipantServiceServer::new(fake.clone()))
+                    .add_service(WorkingErasureServiceServer::new(fake.clone())),
             ),
             session: layer(
                 Routes::new(SessionMemoryServiceServer::new(fake.clone()))
-                    .add_service(SessionFactServiceServer::new(fake.clone())),
+                    .add_service(SessionFactServiceServer::new(fake.clone()))
+                    .add_service(SessionErasureServiceServer::new(fake.clone())),
             ),
             longterm: layer(
                 Routes::new(LongTermMemoryServiceServer::new(fake.clone()))
                     .add_service(TargetServiceServer::new(fake.clone()))
+                    .add_service(ErasureJournalServiceServer::new(fake.clone()))
                     .add_service(AdminServiceServer::new(fake.clone())),
             ),
         };
@@ -251,6 +258,15 @@ impl Ledger for Crashing {
     }
     async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault> {
         self.inner.journal_close(entry).await
+    }
+    async fn journal_list(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
+        self.inner.journal_list(user, now).await
+    }
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        self.inner.forget_user(user).await
+    }
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault> {
+        self.inner.medium(user, purge).await
     }
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {
         self.inner.sweep(now).await

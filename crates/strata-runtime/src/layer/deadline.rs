@@ -32,7 +32,9 @@ pub struct Deadline {
 }
 
 /// Methods that walk a whole store: their time grows with it.
-pub const LONG_METHODS: [&str; 7] = [
+pub const LONG_METHODS: [&str; 10] = [
+    "/strata.admin.v1.AdminService/ListAudit",
+    "/strata.admin.v1.AdminService/VerifyAudit",
     "/strata.admin.v1.AdminService/Reindex",
     "/strata.admin.v1.AdminService/Backup",
     "/strata.admin.v1.AdminService/VerifyConsistency",
@@ -40,6 +42,7 @@ pub const LONG_METHODS: [&str; 7] = [
     "/strata.admin.v1.AdminService/Rescan",
     "/strata.longterm.v1.LongTermMemoryService/ExportMemories",
     "/strata.longterm.v1.LongTermMemoryService/ImportMemories",
+    "/strata.longterm.v1.LongTermMemoryService/VerifyErasure",
 ];
 
 impl Default for Deadline {

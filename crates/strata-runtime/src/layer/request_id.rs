@@ -3,10 +3,10 @@
 
 use super::{Middleware, Rpc, forward};
 use crate::context::CallContext;
+use crate::ports::Ports;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use std::sync::Arc;
 use strata_core::limits::CALL_ID_BYTES;
-use strata_core::ports::IdSource;
 use tonic::body::Body;
 
 /// The header, of requests and of responses.
@@ -19,8 +19,8 @@ pub struct RequestId(pub Arc<str>);
 /// The layer. See the module.
 #[derive(Clone, Debug)]
 pub struct RequestIds {
-    /// Mints ids.
-    pub ids: Arc<dyn IdSource>,
+    /// Mints ids, and says when the call came in.
+    pub ports: Ports,
 }
 
 /// The caller's id if it is 1 to [`CALL_ID_BYTES`] of `A-Z a-z 0-9 - _ . : /`: nothing that could forge a log line.
@@ -32,9 +32,10 @@ fn accepted(headers: &HeaderMap) -> Option<Arc<str>> {
 
 impl Middleware for RequestIds {
     async fn handle<S: Rpc>(self: Arc<Self>, mut request: Request<Body>, next: S) -> Response<Body> {
-        let id = accepted(request.headers()).unwrap_or_else(|| self.ids.next().to_string().into());
+        let id = accepted(request.headers()).unwrap_or_else(|| self.ports.ids.next().to_string().into());
         request.extensions_mut().insert(RequestId(Arc::clone(&id)));
-        let context = CallContext { request_id: Some(Arc::clone(&id)), ..CallContext::current() };
+        let admitted = Some(self.ports.clock.now());
+        let context = CallContext { request_id: Some(Arc::clone(&id)), admitted, ..CallContext::current() };
         let mut response = context.scope(forward(next, request)).await;
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(HEADER, value);

@@ -32,8 +32,18 @@ pub fn example(name: &str) -> PathBuf {
 
 /// `strata ARGS` with a clean environment, to its end.
 pub fn strata(args: &[&str]) -> Output {
+    strata_with(args, &[])
+}
+
+/// [`strata`] with these variables beside.
+pub fn strata_with(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(STRATA);
-    command.args(args).env_clear().env("STRATA_EMBEDDER__MODEL_DIR", model_dir()).env("STRATA_TELEMETRY__FILTER", "warn");
+    command
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .env("STRATA_EMBEDDER__MODEL_DIR", model_dir())
+        .env("STRATA_TELEMETRY__FILTER", "warn");
     if let Some(tmp) = std::env::var_os("TMPDIR") {
         command.env("TMPDIR", tmp);
     }
@@ -77,7 +87,12 @@ impl Cluster {
 
     /// The same, with this double for the vectors.
     pub fn quick_on(qdrant: Option<WireDouble>, env: &[(&'static str, String)]) -> Self {
-        let mut cluster = Self::new(None, qdrant, &["all"]);
+        Self::quick_with(None, qdrant, env)
+    }
+
+    /// The same, with sessions, boards and ledger on this Redis.
+    pub fn quick_with(redis: Option<RedisServer>, qdrant: Option<WireDouble>, env: &[(&'static str, String)]) -> Self {
+        let mut cluster = Self::new(redis, qdrant, &["all"]);
         cluster.env = caller_vectors().into_iter().chain(env.iter().cloned()).collect();
         cluster.start("all");
         cluster
@@ -245,6 +260,11 @@ impl Cluster {
 
     fn process(&mut self, role: &str) -> &mut Child9 {
         &mut self.processes.iter_mut().find(|(name, _)| *name == role).expect("a running role").1
+    }
+
+    /// The signing keys of its processes.
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     /// Kills a process with -9 and starts it again.

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod backup;
+mod canary;
 mod cli;
 mod cluster;
 mod coverage;

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strata_core::limits::SKEW_SECONDS;
+use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::ownership::KeyState;
 use strata_core::time::SECOND;
 use strata_core::{Fault, Owner, TenantId, Timestamp, UserId};
@@ -232,6 +233,16 @@ impl Ledger for Reached {
         wait(store.journal_close(entry))?;
         self.done(Op::Close(entry.clone()));
         Ok(())
+    }
+
+    async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
+        let store = self.store().await?;
+        wait(store.forget_user(user))
+    }
+
+    async fn medium(&self, user: &str, purge: Purge) -> Result<Medium, Fault> {
+        let store = self.store().await?;
+        wait(store.medium(user, purge))
     }
 
     async fn sweep(&self, now: Timestamp) -> Result<(), Fault> {

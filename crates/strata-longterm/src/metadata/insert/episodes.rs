@@ -94,6 +94,8 @@ pub fn episode(db: &Connection, w: &Writing<'_>, gated: &GatedEpisode, part: &Ar
             memory_id: Some(found.episode_id),
             actor: w.actor,
             rule: "S14",
+            subject: "",
+            reason: "",
         };
         ledger::audit(db, &entry)?;
         changed = true;

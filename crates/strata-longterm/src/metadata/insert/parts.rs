@@ -21,6 +21,8 @@ fn audit(db: &Connection, w: &Writing<'_>, action: &'static str, id: MemoryId) -
         memory_id: Some(id),
         actor: w.actor,
         rule: "G2",
+        subject: "",
+        reason: "",
     };
     ledger::audit(db, &entry)
 }

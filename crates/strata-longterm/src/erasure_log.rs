@@ -1,0 +1,409 @@
+//! The erasure log (rule E8): what was erased, in a file of its own that no backup of the database holds, so that an older
+//! backup does not bring it back. Ids, references and keyed digests; no content.
+//!
+//! ```text
+//!   erasures.jsonl   a line per erasure when it is asked for, another one when it is closed: HASH SPACE JSON
+//!   HASH             blake3(hash of the line before || JSON): a line that was altered or taken out shows
+//! ```
+
+use crate::metadata::erasures::{self, Erasure, Item, Scope, Sight, Step};
+use crate::metadata::wipe::{self, At, Sweep, Tally};
+use crate::metadata::{Sql as _, Visible, ledger, owner, search};
+use crate::scope::OwnerScope;
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use strata_core::policy::gate::Tombstones;
+use strata_core::{AgentId, Fault, MemoryId, Owner, Reason, TenantId, Timestamp, UserId};
+use strata_runtime::sqlite::Database;
+use uuid::Uuid;
+
+/// Name of the file in its folder.
+pub const FILE: &str = "erasures.jsonl";
+
+/// Names the row of `meta` that says that a database was restored and nothing was erased again yet.
+pub const PENDING: &str = "erasures_to_replay";
+
+/// What one line says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Erasure.
+    pub erasure_id: Uuid,
+    /// Tenant.
+    pub tenant: String,
+    /// User.
+    pub user: String,
+    /// Agent; empty at user level.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub agent: String,
+    /// All of the owner.
+    #[serde(default)]
+    pub everything: bool,
+    /// Erase epoch.
+    pub epoch: u64,
+    /// Who asked.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// When, in microseconds.
+    pub request_time: i64,
+    /// When it was closed; absent on the first line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub close_time: Option<i64>,
+    /// Records.
+    pub records: BTreeSet<Uuid>,
+    /// Turns that they quoted.
+    pub turns: BTreeMap<String, BTreeSet<u32>>,
+    /// Keyed digests of what they said, hexadecimal (rule E7).
+    pub tombstones: BTreeSet<String>,
+    /// Entities that went; on the line of the close.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub entities: BTreeSet<Uuid>,
+    /// Skills that went.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub skills: BTreeSet<Uuid>,
+    /// Episodes that went.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub episodes: BTreeSet<Uuid>,
+    /// Records, entities and skills whose quotes had words taken out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub redacted: BTreeSet<Uuid>,
+}
+
+impl Line {
+    /// The line of an erasure as the journal has it now.
+    ///
+    /// # Errors
+    /// As the database says.
+    pub(crate) fn of(db: &Connection, erasure: &Erasure) -> Result<Self, Fault> {
+        let ids = |item| -> Result<BTreeSet<Uuid>, Fault> {
+            Ok(erasures::items(db, erasure.erasure_id, item, false, u32::MAX)?.into_iter().map(|id| id.0).collect())
+        };
+        let mut turns: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        for scope in erasures::scopes(db, erasure.erasure_id)? {
+            for (session, seqs) in scope.turns {
+                turns.entry(session).or_default().extend(seqs);
+            }
+        }
+        let mut digests = db.prepare_cached("SELECT digest FROM tombstones WHERE user_id = ?1 AND time = ?2").sql()?;
+        let rows = digests.query_map((erasure.user_id, erasure.request_time.micros()), |row| row.get::<_, [u8; 32]>(0)).sql()?;
+        let tombstones = rows.map(|row| Ok(blake3::Hash::from_bytes(row.sql()?).to_hex().to_string()));
+        Ok(Self {
+            erasure_id: erasure.erasure_id,
+            tenant: erasure.owner.tenant.as_str().to_owned(),
+            user: erasure.owner.user.as_str().to_owned(),
+            agent: erasure.owner.agent.as_ref().map_or_else(String::new, |agent| agent.as_str().to_owned()),
+            everything: erasure.everything,
+            epoch: erasure.epoch,
+            actor: erasure.actor.clone(),
+            reason: erasure.reason.clone(),
+            request_time: erasure.request_time.micros(),
+            close_time: erasure.close_time.map(Timestamp::micros),
+            records: ids(Item::Record)?,
+            turns,
+            tombstones: tombstones.collect::<Result<_, Fault>>()?,
+            entities: ids(Item::Entity)?,
+            skills: ids(Item::Skill)?,
+            episodes: ids(Item::Episode)?,
+            redacted: ids(Item::Redacted)?,
+        })
+    }
+
+    fn owner(&self) -> Result<Owner, Fault> {
+        Ok(Owner {
+            tenant: TenantId::new(self.tenant.clone())?,
+            user: UserId::new(self.user.clone())?,
+            agent: if self.agent.is_empty() { None } else { Some(AgentId::new(self.agent.clone())?) },
+        })
+    }
+}
+
+/// Why a log cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// There is none.
+    #[error("{path} is not there")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It cannot be read or written.
+    #[error("{path}: {kind}")]
+    Path {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        kind: std::io::ErrorKind,
+    },
+    /// A line does not follow from the one before it.
+    #[error("{path} was altered: line {line} does not follow from the one before it")]
+    Altered {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+impl From<LogError> for Fault {
+    fn from(error: LogError) -> Self {
+        tracing::error!(%error, "the erasure log cannot be used");
+        Self::new(Reason::StoreUnavailable, "the erasure log cannot be used; the log of the server names the file")
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> LogError {
+    move |error| LogError::Path { path: path.to_owned(), kind: error.kind() }
+}
+
+fn chain(previous: &blake3::Hash, json: &str) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(previous.as_bytes());
+    hasher.update(json.as_bytes());
+    hasher.finalize()
+}
+
+const START: [u8; 32] = [0; 32];
+
+/// Lines of a text, the hash of the last one, and how many bytes they take: a last line that was cut off by a crash is none.
+fn parse(path: &Path, text: &str) -> Result<(Vec<Line>, blake3::Hash, usize), LogError> {
+    let (mut lines, mut previous, mut bytes) = (Vec::new(), blake3::Hash::from_bytes(START), 0);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let Some(whole) = line.strip_suffix('\n') else { break };
+        let altered = || LogError::Altered { path: path.to_owned(), line: number + 1 };
+        let (hash, json) = whole.split_once(' ').ok_or_else(altered)?;
+        let expected = chain(&previous, json);
+        if blake3::Hash::from_hex(hash).ok() != Some(expected) {
+            return Err(altered());
+        }
+        lines.push(serde_json::from_str(json).map_err(|_| altered())?);
+        previous = expected;
+        bytes += line.len();
+    }
+    Ok((lines, previous, bytes))
+}
+
+/// Every line of the log in a folder.
+///
+/// # Errors
+/// [`LogError`]; [`LogError::Missing`] when there is no file.
+pub fn read(folder: &Path) -> Result<Vec<Line>, LogError> {
+    let path = folder.join(FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => parse(&path, &text).map(|(lines, ..)| lines),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(LogError::Missing { path }),
+        Err(error) => Err(at(&path)(error)),
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    last: blake3::Hash,
+    /// What is in it: erasures, and whether their close is.
+    known: BTreeSet<(Uuid, bool)>,
+}
+
+/// The log of a running role. Blocking: call it through [`strata_runtime::TaskGroup::blocking`].
+#[derive(Clone, Debug)]
+pub struct ErasureLog {
+    path: PathBuf,
+    open: Arc<Mutex<Open>>,
+}
+
+impl ErasureLog {
+    /// Opens the log in a folder, or begins one. Only its owner may read it.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn open(folder: &Path) -> Result<Self, LogError> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at(folder))?;
+        let path = folder.join(FILE);
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(at(&path))?;
+        let (lines, last, bytes) = parse(&path, &text)?;
+        if bytes < text.len() {
+            tracing::warn!(path = %path.display(), "the last line of the erasure log was cut off; it is written again");
+            file.set_len(bytes as u64).map_err(at(&path))?;
+        }
+        file.seek(SeekFrom::End(0)).map_err(at(&path))?;
+        file.sync_all().map_err(at(&path))?;
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))?;
+        let known = lines.iter().map(|line| (line.erasure_id, line.close_time.is_some())).collect();
+        Ok(Self { path, open: Arc::new(Mutex::new(Open { file, last, known })) })
+    }
+
+    /// Writes a line and waits for the disk; one that is there already is not written again.
+    ///
+    /// # Errors
+    /// [`LogError`]; a part of the line may be there then, and is cut off at the next open or append.
+    pub fn append(&self, line: &Line) -> Result<(), LogError> {
+        let mut open = self.open.lock();
+        let name = (line.erasure_id, line.close_time.is_some());
+        if open.known.contains(&name) {
+            return Ok(());
+        }
+        let json = serde_json::to_string(line)
+            .map_err(|_| LogError::Path { path: self.path.clone(), kind: std::io::ErrorKind::InvalidData })?;
+        let hash = chain(&open.last, &json);
+        let before = open.file.seek(SeekFrom::End(0)).map_err(at(&self.path))?;
+        let text = format!("{} {json}\n", hash.to_hex());
+        let written = open.file.write_all(text.as_bytes()).and_then(|()| open.file.sync_data());
+        if let Err(error) = written {
+            let _ = open.file.set_len(before);
+            return Err(at(&self.path)(error));
+        }
+        open.last = hash;
+        open.known.insert(name);
+        Ok(())
+    }
+}
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Erasures of the log.
+    pub erasures: u64,
+    /// Records, entities, skills and episodes that had come back and are gone again; turns and quotes that were redacted again.
+    pub removed: u64,
+}
+
+/// Erases again what a restored database brings back, and says in the audit that it was restored; none when that is done. Runs
+/// before anything is served.
+///
+/// # Errors
+/// As the database says.
+pub async fn replay_pending(
+    database: &Database,
+    lines: Vec<Line>,
+    tombstones: Tombstones,
+    from: &str,
+    reason: &'static str,
+    now: Timestamp,
+) -> Result<Option<Replayed>, Fault> {
+    let from = from.to_owned();
+    let work = move |db: &Connection| {
+        if search::meta(db, PENDING)?.is_none() {
+            return Ok(None);
+        }
+        let done = replay(db, &lines, &tombstones, now)?;
+        let entry = ledger::AuditEntry {
+            time: now,
+            tenant: "",
+            user: "",
+            action: "RESTORED",
+            memory_id: None,
+            actor: "strata",
+            rule: "E8",
+            subject: &from,
+            reason,
+        };
+        ledger::audit(db, &entry)?;
+        search::set_meta(db, PENDING, None)?;
+        Ok::<_, Fault>(Some(done))
+    };
+    let done = database.write(work).await?;
+    if done.is_some() {
+        database.checkpoint().await?;
+    }
+    Ok(done)
+}
+
+/// Erases again what an older database brings back. Runs before anything is served, in the caller's transaction.
+///
+/// # Errors
+/// As the database says.
+pub fn replay(db: &Connection, lines: &[Line], tombstones: &Tombstones, now: Timestamp) -> Result<Replayed, Fault> {
+    let mut done = Replayed::default();
+    for line in lines {
+        done.erasures += u64::from(line.close_time.is_none());
+        done.removed += replay_line(db, line, tombstones, now)?;
+    }
+    Ok(done)
+}
+
+fn replay_line(db: &Connection, line: &Line, tombstones: &Tombstones, now: Timestamp) -> Result<u64, Fault> {
+    let owner = line.owner()?;
+    let time = Timestamp(line.request_time);
+    let stored = owner::ensure(db, &OwnerScope::of_service(owner.clone()))?;
+    erasures::raise_epoch(db, stored.user_id, line.epoch)?;
+    if line.everything {
+        let of = owner.agent.is_some().then_some(stored.owner_id);
+        erasures::close_past(db, stored.user_id, of, time)?;
+    }
+    let digest = |text: &String| blake3::Hash::from_hex(text).map(|hash| *hash.as_bytes());
+    let digests: Vec<[u8; 32]> = line.tombstones.iter().filter_map(|text| digest(text).ok()).collect();
+    ledger::bury(db, stored.user_id, &digests, time)?;
+
+    let known = erasures::any(db, line.erasure_id)?;
+    let erasure = match &known {
+        Some(known) => known.clone(),
+        None => Erasure {
+            erasure_id: line.erasure_id,
+            user_id: stored.user_id,
+            owner,
+            everything: line.everything,
+            epoch: line.epoch,
+            actor: line.actor.clone(),
+            reason: line.reason.clone(),
+            request_time: time,
+            close_time: None,
+            file_time: None,
+        },
+    };
+    let owner_ids = erasures::owner_ids(db, &erasure)?;
+    let visible = Visible { user_id: stored.user_id, owner_ids, revision: 0 };
+    let ids: BTreeSet<MemoryId> = line.records.iter().copied().map(MemoryId).collect();
+    // What the records say stands in them: they are back.
+    let (versions, mut scopes) = erasures::gather(db, &visible, &ids)?;
+    scopes.push(Scope { turns: line.turns.clone(), ..Scope::default() });
+    if known.is_none() {
+        // Other layers were not brought back by this: nothing is left to do there.
+        erasures::enter(db, &erasure, &scopes, &[Step::Derived])?;
+    }
+    for id in ids.iter().chain(versions.keys()) {
+        erasures::note(db, erasure.erasure_id, Item::Record, *id, true)?;
+    }
+    let sight = Sight::of(&scopes);
+    let mut tally = Tally::default();
+    for id in versions.keys() {
+        wipe::remove(db, &erasure, tombstones, *id, now, &mut tally)?;
+    }
+    for (item, ids) in [(Item::Entity, &line.entities), (Item::Skill, &line.skills), (Item::Episode, &line.episodes)] {
+        for id in ids {
+            wipe::remove_part(db, &erasure, item, MemoryId(*id), now, &mut tally)?;
+        }
+    }
+    for id in &line.redacted {
+        wipe::blank_quotes(db, MemoryId(*id), &mut tally)?;
+    }
+    let sweep = Sweep { erasure: &erasure, sight: &sight, tombstones, now, change: true };
+    let mut at = Some(At::default());
+    while let Some(from) = at {
+        at = sweep.page(db, from, &mut tally)?;
+    }
+    let removed = tally.0.values().map(|(_, removed)| removed).sum();
+    for (store, (found, removed)) in tally.0 {
+        erasures::add_store(
+            db,
+            erasure.erasure_id,
+            &erasures::StoreRow { store: store.to_owned(), found, removed, verified: true, ..Default::default() },
+        )?;
+    }
+    if known.is_none() {
+        erasures::done(db, erasure.erasure_id, Step::Derived)?;
+        erasures::close(db, &erasure, now)?;
+    }
+    if removed > 0 {
+        erasures::audit(db, &erasure, "ERASE_REPLAYED", None, &erasure.erasure_id.to_string(), now)?;
+    }
+    Ok(removed)
+}
