@@ -52,6 +52,7 @@ def values():
         "strata_listener": {"public", "internal"},
         "mode": set(modes),
         "layer": {"working", "session", "longterm"},
+        "verdict": set(re.findall(r"VERDICT_([A-Z_]+) = [1-9]", "".join(protos.values()))),
         "roles": {"router", "working", "session", "longterm"},
         "rule": set(re.findall(r"\b[A-Z]\d+\b", (ROOT / "docs/rules.md").read_text())),
     }
