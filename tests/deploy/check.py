@@ -52,6 +52,7 @@ def values():
         "strata_listener": {"public", "internal"},
         "mode": set(modes),
         "layer": {"working", "session", "longterm"},
+        "verdict": set(re.findall(r"VERDICT_([A-Z_]+) = [1-9]", "".join(protos.values()))),
         "roles": {"router", "working", "session", "longterm"},
         "rule": set(re.findall(r"\b[A-Z]\d+\b", (ROOT / "docs/rules.md").read_text())),
     }
@@ -141,15 +142,15 @@ def compose():
     """Every strata service of the compose file has a configuration that is valid."""
     found = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     with tempfile.TemporaryDirectory() as folder:
-        config = os.path.join(folder, "router.toml")
+        config = os.path.join(folder, "strata.toml")
         with open(config, "w") as file:
             keys = subprocess.run([strata, "config", "new-key", "--id", "me", "--tenant", "acme"], capture_output=True, text=True)
-            file.write((DEPLOY / "config/router.toml").read_text() + keys.stdout)
+            file.write((DEPLOY / "config/strata.toml").read_text() + keys.stdout)
         for name, service in found["services"].items():
             if service["image"] != "strata:latest":
                 continue
             environment = {key: str(value) for key, value in service["environment"].items()} | {"STRATA_SIGNING_KEYS": "k1:" + "ab" * 32}
-            arguments = [config if argument == "/etc/strata/router.toml" else argument for argument in service["command"][1:]]
+            arguments = [config if argument == "/etc/strata/strata.toml" else argument for argument in service["command"][1:]]
             answer = subprocess.run([strata, "config", "check", *arguments], env=environment, capture_output=True, text=True)
             if answer.returncode:
                 problems.append(f"compose.yaml {name}: {answer.stderr.strip()}")

@@ -51,7 +51,7 @@ def check_file(documents):
     longterm = sets["longterm"]
     check(longterm["kind"] == "StatefulSet" and longterm["spec"]["replicas"] == 1, "long-term memory has one writer")
     claims = [c["metadata"]["name"] for c in longterm["spec"]["volumeClaimTemplates"]]
-    check("data" in claims, "long-term memory has a volume")
+    check({"data", "erasures"} <= set(claims), "records and erasure log have a volume each")
     check(longterm["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain", "memory outlives the release")
     scaled = [d["spec"]["scaleTargetRef"]["name"] for d in of.get("HorizontalPodAutoscaler", [])]
     check(not any(n.endswith(("longterm", "working")) for n in scaled), "what has one replica is not scaled")

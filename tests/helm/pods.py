@@ -398,6 +398,14 @@ def story(cluster):
     assert stranger.returncode != 0 and "UNAUTHENTICATED" in stranger.stderr.upper(), stranger.stderr
     print("  the story is told through four pods; strangers are refused")
 
+    # What Prometheus fetches: the role as the alerts ask for it, and calls by the labels they read.
+    for role, pod in cluster.pods.items():
+        with urllib.request.urlopen(f"http://{ADDRESS[role]}:9464/metrics", timeout=5) as answer:
+            shown = answer.read().decode()
+        assert re.search(rf'^strata_build\{{.*roles="{role}".*\}} 1$', shown, re.M), shown[:2000]
+        listener = "public" if role == "router" else "internal"
+        assert re.search(rf'^strata_rpc_calls_total\{{.*rpc_grpc_status_code="0".*strata_listener="{listener}"', shown, re.M), shown[:2000]
+
     # Modes by the mounted file's swap.
     assert cluster.ctl("call", "Propose", statement(1)).returncode == 0
     cluster.install("--set", "modes.longterm=WRITE_OFF")

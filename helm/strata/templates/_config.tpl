@@ -5,6 +5,7 @@
 {{- $config := dict
   "data_dir" "/var/lib/strata"
   "server" (dict "grace_seconds" .Values.graceSeconds)
+  "storage" (dict "erasure_log_dir" "/var/lib/strata-erasures")
   "embedder" (dict "model_dir" "/usr/share/strata/models/use-multilingual-v3")
   "peers" (dict
     "working" (printf "%s://%s-working:7420" $scheme $name)
@@ -20,7 +21,7 @@
   "authorities_file" "/etc/strata-internal-tls/ca.crt") -}}
 {{- end -}}
 {{- with .Values.telemetry.otlpEndpoint }}{{ $_ := set $config.telemetry "otlp_endpoint" . }}{{ end -}}
-{{- if .Values.longterm.backups.storage }}{{ $_ := set $config "storage" (dict "backup_dir" "/var/lib/strata-backups") }}{{ end -}}
+{{- if .Values.longterm.backups.storage }}{{ $_ := set $config.storage "backup_dir" "/var/lib/strata-backups" }}{{ end -}}
 {{- if .Values.qdrant.inChart.enabled -}}
 {{- $_ := set $config "qdrant" (dict "url" (printf "http://%s-qdrant:6334" $name)) -}}
 {{- else if .Values.qdrant.url -}}

@@ -124,6 +124,9 @@ spec:
         - { name: qdrant, mountPath: /etc/strata-qdrant, readOnly: true }
         {{- end }}
         - { name: data, mountPath: /var/lib/strata }
+        {{- if eq $role "longterm" }}
+        - { name: erasures, mountPath: /var/lib/strata-erasures }
+        {{- end }}
         {{- if and (eq $role "longterm") $root.Values.longterm.backups.storage }}
         - { name: backups, mountPath: /var/lib/strata-backups }
         {{- end }}
