@@ -101,7 +101,7 @@ impl Admin {
         })
     }
 
-    async fn audited(&self, request: &Request<pb::ListAuditRequest>) -> Result<AuditStream, Fault> {
+    fn audited(&self, request: &Request<pb::ListAuditRequest>) -> Result<AuditStream, Fault> {
         let tenant = Claims::of(request)?.caller.tenant.as_str().to_owned();
         Claims::of(request)?.require_write()?;
         let r = request.get_ref();
@@ -204,7 +204,7 @@ impl AdminService for Admin {
     type ListAuditStream = AuditStream;
 
     async fn list_audit(&self, request: Request<pb::ListAuditRequest>) -> Result<Response<AuditStream>, Status> {
-        self.audited(&request).await.map(Response::new).map_err(status)
+        self.audited(&request).map(Response::new).map_err(status)
     }
 
     async fn verify_audit(&self, request: Request<pb::VerifyAuditRequest>) -> Result<Response<pb::VerifyAuditResponse>, Status> {

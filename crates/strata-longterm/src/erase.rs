@@ -702,9 +702,8 @@ impl Service {
         let driver = Arc::clone(state);
         let driven = detached_write(async move { driver.advance(id).await });
         // It goes on without its caller; what holds it up is in the receipt.
-        match tokio::time::timeout(PATIENCE, driven).await {
-            Ok(Err(fault)) => tracing::warn!(reason = fault.reason.name(), "an erasure waits for the database"),
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(fault)) = tokio::time::timeout(PATIENCE, driven).await {
+            tracing::warn!(reason = fault.reason.name(), "an erasure waits for the database");
         }
         answer.erasure = state.receipt(id).await?;
         Ok(answer)
@@ -837,9 +836,8 @@ impl Journal {
             .await?;
         let driver = Arc::clone(&self.state);
         let driven = detached_write(async move { driver.advance(id).await });
-        match tokio::time::timeout(PATIENCE, driven).await {
-            Ok(Err(fault)) => tracing::warn!(reason = fault.reason.name(), "an erasure waits for the database"),
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(fault)) = tokio::time::timeout(PATIENCE, driven).await {
+            tracing::warn!(reason = fault.reason.name(), "an erasure waits for the database");
         }
         Ok(internal::SettleErasureResponse { erasure: self.state.receipt(id).await? })
     }

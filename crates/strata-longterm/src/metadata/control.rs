@@ -107,7 +107,7 @@ mod tests {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?));
         let audited = db.query_row("SELECT tenant, action, actor FROM audit", [], read).expect("one row");
         assert_eq!(audited, ("t1".into(), "SET_MODE longterm WRITE_OFF".into(), "key:op".into()));
-        assert_eq!(ledger::verify_audit(&db).expect("whole"), 1);
+        assert_eq!(ledger::verify_audit(&db).expect("whole").0, 1);
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
             put(&db, &[next]).expect("kept");
             assert_eq!(list(&db).expect("listed"), [holds]);
         }
-        assert_eq!(ledger::verify_audit(&db).expect("whole"), 0, "what is no setting is not audited");
+        assert_eq!(ledger::verify_audit(&db).expect("whole").0, 0, "what is no setting is not audited");
         remove(&db, &["a".to_owned(), "b".to_owned()]).expect("forgotten");
         assert!(list(&db).expect("listed").is_empty());
     }

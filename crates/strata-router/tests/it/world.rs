@@ -259,9 +259,7 @@ impl Ledger for Crashing {
     async fn journal_close(&self, entry: &OpenEntry) -> Result<(), Fault> {
         self.inner.journal_close(entry).await
     }
-    async fn journal_list(&self, user: &str, now: Timestamp) -> Result<Vec<JournalRow>, Fault> {
-        self.inner.journal_list(user, now).await
-    }
+
     async fn forget_user(&self, user: &str) -> Result<u64, Fault> {
         self.inner.forget_user(user).await
     }

@@ -127,6 +127,16 @@ impl AdminService for Double {
         Err(Status::unimplemented("not here"))
     }
 
+    type ListAuditStream = tonic::codegen::BoxStream<ListAuditResponse>;
+
+    async fn list_audit(&self, _: Request<ListAuditRequest>) -> Result<Response<Self::ListAuditStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn verify_audit(&self, _: Request<VerifyAuditRequest>) -> Result<Response<VerifyAuditResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn get_quality(&self, _: Request<GetQualityRequest>) -> Result<Response<GetQualityResponse>, Status> {
         Err(Status::unimplemented("not here"))
     }

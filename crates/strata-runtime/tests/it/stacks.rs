@@ -393,6 +393,16 @@ impl AdminService for Front {
         Err(Status::unimplemented("not here"))
     }
 
+    type ListAuditStream = tonic::codegen::BoxStream<ListAuditResponse>;
+
+    async fn list_audit(&self, _: Request<ListAuditRequest>) -> Result<Response<Self::ListAuditStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn verify_audit(&self, _: Request<VerifyAuditRequest>) -> Result<Response<VerifyAuditResponse>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn get_quality(&self, _: Request<GetQualityRequest>) -> Result<Response<GetQualityResponse>, Status> {
         Err(Status::unimplemented("not here"))
     }
@@ -530,6 +540,7 @@ async fn p10_an_onward_call_without_time_left_is_not_made() {
     let over = strata_runtime::context::CallContext {
         request_id: None,
         deadline: Some(strata_runtime::ports::Stopwatch::start().at(Duration::ZERO)),
+        admitted: None,
     };
     let status = over.scope(client.get_status(request)).await.expect_err("too late");
     assert_eq!(reason(&status), Reason::DeadlineExceeded);
