@@ -16,6 +16,7 @@ use crate::server::{self, ServeConfig};
 use crate::task::TaskGroup;
 use crate::tls::{ClientTls, TlsFiles};
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::Arc;
@@ -194,7 +195,29 @@ pub fn connect(config: &EndpointConfig) -> Result<RpcChannel, Fault> {
 }
 
 fn over(channel: Channel) -> RpcChannel {
-    BoxCloneSyncService::new(channel.map_err(|error| transport_status(error.into())))
+    let whole = |response: Response<Body>| response.map(|body| Body::new(body.map_err(broken_off)));
+    BoxCloneSyncService::new(channel.map_err(|error| transport_status(error.into())).map_response(whole))
+}
+
+/// The status of an answer that began and broke off: its own would have come in the trailers, so this one is the transport's,
+/// which calls a connection that went away `UNKNOWN`, as if a retry could do harm.
+fn broken_off(status: Status) -> Status {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(&status);
+    while let Some(inner) = cause {
+        if inner.is::<tonic::TimeoutExpired>() {
+            return crate::layer::status(crate::layer::deadline::exceeded());
+        }
+        cause = inner.source();
+    }
+    tracing::debug!(code = ?status.code(), "an answer broke off");
+    unanswered()
+}
+
+/// Nobody knows what became of the call.
+fn unanswered() -> Status {
+    crate::layer::status(
+        Fault::new(Reason::StoreUnavailable, "the service does not answer; retry with the same request_id").retry_after(500),
+    )
 }
 
 /// The status of a call that the transport could not carry: the status inside the error if there is one,
@@ -213,9 +236,7 @@ pub(crate) fn transport_status(error: BoxError) -> Status {
         cause = inner.source();
     }
     tracing::debug!(%error, "the transport failed");
-    crate::layer::status(
-        Fault::new(Reason::StoreUnavailable, "the service does not answer; retry with the same request_id").retry_after(500),
-    )
+    unanswered()
 }
 
 /// Awaits that a channel is ready, then calls it.

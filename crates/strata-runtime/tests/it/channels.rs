@@ -223,3 +223,23 @@ async fn a_channel_works_again_after_a_partition_and_after_a_restart() {
     proxy.set(Mode::Pass);
     eventually(Duration::from_secs(5), || async { works().await.is_ok() }).await;
 }
+
+/// A server that begins an answer and goes away in the middle of it.
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_unavailable_and_may_be_asked_for_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+        let (_, mut answer) = connection.accept().await.expect("a call").expect("whole");
+        let head = http::Response::builder().header("content-type", "application/grpc").body(()).expect("a head");
+        let mut body = answer.send_response(head, false).expect("sent");
+        body.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 9, 1]), false).expect("sent");
+        // Lets it out, then drops the connection.
+        let _ = tokio::time::timeout(Duration::from_millis(200), std::future::poll_fn(|cx| connection.poll_closed(cx))).await;
+    });
+    let mut client = Client::new(channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("config"));
+    let status = client.get_status(ask("nothing")).await.expect_err("it broke off");
+    assert_eq!(reason(&status), Reason::StoreUnavailable, "{status:?}");
+}
