@@ -105,8 +105,8 @@ mod tests {
             put(&db, std::slice::from_ref(&entry)).expect("kept");
         }
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?));
-        let audited = db.query_row("SELECT tenant, action, actor FROM audit", [], read).expect("one row");
-        assert_eq!(audited, ("t1".into(), "SET_MODE longterm WRITE_OFF".into(), "key:op".into()));
+        let audited = db.query_row("SELECT tenant, action || ' ' || subject, actor FROM audit", [], read).expect("one row");
+        assert_eq!(audited, ("t1".into(), "MODE_SET longterm WRITE_OFF".into(), "key:op".into()));
         assert_eq!(ledger::verify_audit(&db).expect("whole").0, 1);
     }
 

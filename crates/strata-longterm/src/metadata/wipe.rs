@@ -80,7 +80,23 @@ pub fn hide(db: &Connection, id: MemoryId, now: Timestamp) -> Result<(), Fault> 
         )
         .sql()?;
     statement.execute(params![id_bytes(id), now.micros()]).sql()?;
+    for said_again in says_again(db, id)? {
+        hide(db, said_again, now)?;
+    }
     Ok(())
+}
+
+/// What was made of a record (summaries, proposed facts), and near-duplicates that were merged into it: they say what it says
+/// (rules F5, F10, R11).
+fn says_again(db: &Connection, id: MemoryId) -> Result<Vec<MemoryId>, Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT derived_id FROM derivations WHERE member_id = ?1 \
+             UNION SELECT memory_id FROM records WHERE superseded_by = ?1 AND status = 'ARCHIVED'",
+        )
+        .sql()?;
+    let rows = statement.query_map([id_bytes(id)], |row| row.get::<_, [u8; 16]>(0)).sql()?;
+    rows.map(|row| row.map(id_from)).collect::<rusqlite::Result<Vec<_>>>().sql()
 }
 
 /// Buries what a record says and its id: neither comes back from a turn or an export of before (rules E6, E7).
@@ -114,17 +130,15 @@ pub fn remove(
     erasures::note(db, erasure.erasure_id, Item::Record, id, true)?;
     let Some(found) = by_id(db, id)? else { return Ok(()) };
     let key = id_bytes(id);
-    // What was made of it says what it said: gone with it, and made again of what is left (rule F5).
-    let made_of_it: Vec<[u8; 16]> = db
-        .prepare_cached("SELECT derived_id FROM derivations WHERE member_id = ?1")
-        .sql()?
-        .query_map([key], |row| row.get(0))
-        .sql()?
-        .collect::<rusqlite::Result<_>>()
-        .sql()?;
+    // What says it again goes with it; a summary is made again of what is left (rule F5).
+    let again = says_again(db, id)?;
     db.prepare_cached("DELETE FROM derivations WHERE member_id = ?1").sql()?.execute([key]).sql()?;
-    for derived in made_of_it {
-        remove(db, erasure, tombstones, id_from(derived), now, tally)?;
+    db.prepare_cached("UPDATE records SET superseded_by = NULL WHERE superseded_by = ?1 AND status = 'ARCHIVED'")
+        .sql()?
+        .execute([key])
+        .sql()?;
+    for said_again in again {
+        remove(db, erasure, tombstones, said_again, now, tally)?;
     }
     for (store, sql) in [
         ("longterm.history", "SELECT count(*) FROM history WHERE memory_id = ?1"),
