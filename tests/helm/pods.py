@@ -384,6 +384,14 @@ def story(cluster):
     assert all(pod.probe("livenessProbe") for pod in pods)
     cluster.start_redis()
     until("every pod is ready", lambda: all(pod.probe("readinessProbe") for pod in pods))
+
+    def reached(method, request):
+        # A router that met a layer while it was not there answers one more call so: agents retry it.
+        answer = cluster.ctl("call", method, json.dumps({"user_id": "nobody"} | request))
+        return "STORE_UNAVAILABLE" not in answer.stderr
+
+    for method, request in (("ListSessions", {}), ("GetTask", {"task_id": "none"}), ("ListMemories", {})):
+        until(f"{method} reaches its layer", lambda: reached(method, request))
     print("  started in any order; ready with Redis")
 
     # What `helm test` runs.
