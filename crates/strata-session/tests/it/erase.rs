@@ -1,6 +1,6 @@
 //! Erasure on both stores: what quotes it is redacted, what was made of it is made again, and nothing is left on the disk.
 
-use crate::harness::{Answer, Bed, Caller, assistant, pinned, pool, request_id, result, settings, turn, user};
+use crate::harness::{Answer, Bed, Caller, PATIENCE, assistant, pinned, pool, request_id, result, settings, turn, user};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use strata_api::internal::v1 as internal;
@@ -25,6 +25,7 @@ pub async fn erase(who: &Caller, scope: &internal::ErasureScope) -> Answer<Rows>
     let (mut rows, mut cursor) = (Rows::new(), String::new());
     loop {
         let mut request = tonic::Request::new(internal::EraseContentRequest { scope: Some(scope.clone()), cursor });
+        request.set_timeout(PATIENCE);
         request.extensions_mut().insert(who.identity.clone());
         let answer = SessionErasureServiceClient::new(who.channel.clone()).erase_content(request).await;
         let answer = answer.map_err(|s| strata_api::error::fault(&s))?.into_inner();
@@ -41,6 +42,7 @@ async fn find(who: &Caller, scope: &internal::ErasureScope) -> Rows {
     let (mut rows, mut cursor) = (Rows::new(), String::new());
     loop {
         let mut request = tonic::Request::new(internal::FindContentRequest { scope: Some(scope.clone()), cursor });
+        request.set_timeout(PATIENCE);
         request.extensions_mut().insert(who.identity.clone());
         let answer = SessionErasureServiceClient::new(who.channel.clone()).find_content(request).await;
         let answer = answer.expect("searched").into_inner();

@@ -27,6 +27,9 @@ use uuid::Uuid;
 /// Longest wait of a test for what must happen.
 pub const SOON: Duration = Duration::from_secs(30);
 
+/// Deadline of a call: what a loaded machine may need to read its dictionaries, not what a caller would wait for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A running role.
 pub struct Bed {
     pub clock: ManualClock,
@@ -189,6 +192,7 @@ macro_rules! rpc {
             body.user_id = self.user.clone();
             body.agent_id = self.agent.clone();
             let mut request = tonic::Request::new(body);
+            request.set_timeout(PATIENCE);
             request.extensions_mut().insert(self.identity.clone());
             let answer = SessionMemoryServiceClient::new(self.channel.clone()).$name(request).await;
             answer.map(tonic::Response::into_inner).map_err(|s| strata_api::error::fault(&s))
