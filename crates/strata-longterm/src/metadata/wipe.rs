@@ -173,6 +173,10 @@ pub fn remove(
             ledger::enqueue(db, owner, id_from(other), version, now)?;
         }
     }
+    for derived in made_from(db, id)? {
+        remove(db, erasure, tombstones, derived, now, tally)?;
+    }
+    db.prepare_cached("DELETE FROM derivations WHERE member_id = ?1").sql()?.execute([key]).sql()?;
     db.prepare_cached("DELETE FROM records WHERE memory_id = ?1").sql()?.execute([key]).sql()?;
     ledger::enqueue_delete(db, found.owner, id, now)?;
     if let Some(fact_key) = &r.key {
@@ -187,6 +191,19 @@ pub fn remove(
     erasures::audit(db, erasure, "ERASED", Some(id), &erasure.erasure_id.to_string(), now)?;
     tally.add("longterm.records", 1, 1);
     Ok(())
+}
+
+/// Summaries and waiting proposals that were made of a record: their words are its words. What the user has confirmed since is
+/// the user's own.
+fn made_from(db: &Connection, id: MemoryId) -> Result<Vec<MemoryId>, Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT r.memory_id FROM derivations d JOIN records r ON r.memory_id = d.derived_id WHERE d.member_id = ?1 \
+             AND r.memory_id <> ?1 AND (r.kind = 'SUMMARY' OR r.status IN ('CANDIDATE', 'DISPUTED', 'REJECTED'))",
+        )
+        .sql()?;
+    let rows = statement.query_map([id_bytes(id)], |row| row.get::<_, [u8; 16]>(0)).sql()?;
+    rows.map(|row| row.sql().map(id_from)).collect()
 }
 
 /// Takes a key out of the ownership rows, or every key that no record has; their highest epoch stays (rule P3).
