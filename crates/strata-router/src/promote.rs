@@ -80,6 +80,7 @@ impl Entry {
         let p = &mut self.promotion;
         ERASED.clone_into(&mut p.digest);
         p.seal = None;
+        p.journalled = None;
         p.owned = None;
         p.consent_challenge = None;
         match &mut p.origin {
@@ -302,7 +303,8 @@ impl Core {
         for _ in 0..16 {
             let mut moved = None;
             for action in due(&entry.promotion, self.ports.clock.now()) {
-                if let Some(event) = self.act(&entry, action).await? {
+                // On the heap: one step of the saga is a deep call, and several nest.
+                if let Some(event) = Box::pin(self.act(&entry, action)).await? {
                     moved = Some(self.advance(&entry, event).await?);
                     break;
                 }
@@ -625,7 +627,7 @@ impl Core {
         let open = self.ledger.journal_open(now).await?;
         Instruments::global().promotions_open.record(open.len() as f64, &[]);
         for open in open {
-            if let Err(fault) = self.recover_one(&open, now).await {
+            if let Err(fault) = Box::pin(self.recover_one(&open, now)).await {
                 tracing::warn!(
                     promotion_id = open.promotion_id,
                     reason = fault.reason.name(),
@@ -651,8 +653,8 @@ impl Core {
         }
         let (principal, owner, trace_id) = (entry.principal.clone(), entry.owner.clone(), entry.trace_id.clone());
         let drive = async {
-            let entry = self.drive(entry).await?;
-            let entry = self.refreshed(entry).await?;
+            let entry = Box::pin(self.drive(entry)).await?;
+            let entry = Box::pin(self.refreshed(entry)).await?;
             if entry.promotion.revision != before {
                 let promotion = &entry.promotion;
                 decisions::note(|| {

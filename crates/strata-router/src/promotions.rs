@@ -150,7 +150,7 @@ impl Core {
         let asked = client.get_memory(signed(request, reading(&entry.principal, &entry.owner)));
         match tokio::time::timeout(STEP, asked).await.map(answer) {
             Ok(Ok(found)) => match found.memory.unwrap_or_default().status() {
-                longterm::Status::Active => self.readmit(entry).await,
+                longterm::Status::Active => Box::pin(self.readmit(entry)).await,
                 longterm::Status::Candidate | longterm::Status::Disputed | longterm::Status::Unspecified => Ok(entry),
                 longterm::Status::Superseded
                 | longterm::Status::Expired
