@@ -266,8 +266,9 @@ pub const OBSERVE_PER_USER: usize = 256;
 pub const OBSERVE_USERS: usize = 10_000;
 /// Seconds an observation waits at most (policies.md "Where state lives").
 pub const OBSERVE_SECONDS: i64 = 7 * 24 * 3600;
-/// Seconds that a router may work on one user's queue before another one may.
-pub const OBSERVE_LEASE_SECONDS: i64 = 120;
+/// Seconds that a router may work on one user's queue before another one may: what it had begun when it died waits as long. More
+/// than an extractor and the writes after it take.
+pub const OBSERVE_LEASE_SECONDS: i64 = 45;
 /// Seconds a queued promotion stays in the journal after its last change: as long as its candidate (90 days, rule F2), and
 /// then as any other.
 pub const QUEUED_SECONDS: i64 = 97 * 24 * 3600;

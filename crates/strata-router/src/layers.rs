@@ -85,6 +85,15 @@ pub(crate) fn without_transport(status: Status) -> Status {
     Status::with_details(status.code(), status.message(), status.details().to_vec().into())
 }
 
+/// An answer that was [`relayed`], for the router's own steps: what it decided is noted already, what it refused is not.
+pub(crate) fn taken<T>(answer: Result<Response<T>, Status>) -> Result<T, strata_core::Fault> {
+    answer.map(Response::into_inner).map_err(|status| {
+        let fault = strata_api::error::fault(&status);
+        noted_refusal(&fault);
+        fault
+    })
+}
+
 /// A layer's answer, or its refusal as a fault, for the router's own steps. What it decided is noted.
 pub(crate) fn answer<T: Decided>(answer: Result<Response<T>, Status>) -> Result<T, strata_core::Fault> {
     match answer {

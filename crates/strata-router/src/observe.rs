@@ -4,7 +4,7 @@
 
 use crate::decisions::{self, Notes};
 use crate::gate::{Call, Core};
-use crate::layers::{answer, reading, signed};
+use crate::layers::{answer, reading, signed, taken};
 use crate::ledger::queue::{ObserveQueue, Pushed};
 use crate::modes::{self, Passage};
 use crate::owners::is_down;
@@ -28,6 +28,7 @@ use strata_core::time::SECOND;
 use strata_core::{Fault, Owner, Reason, SessionId, Timestamp};
 use strata_runtime::context::CallContext;
 use strata_runtime::metrics::Instruments;
+use strata_runtime::ports::Stopwatch;
 use strata_text::extract::Asked;
 use strata_text::observe::{Intents, read};
 use tokio::sync::oneshot;
@@ -36,6 +37,8 @@ use uuid::Uuid;
 const OBSERVE: &str = "/strata.router.v1.RouterService/Observe";
 /// Longest wait for one call to a layer.
 const STEP: Duration = Duration::from_millis(3_000);
+/// A user's turn ends after this long, well within the lease.
+const ENOUGH: Duration = Duration::from_secs(10);
 /// Users worked on at a time.
 const USERS: usize = 4;
 /// Entries of one user that one lease works off.
@@ -230,6 +233,7 @@ impl Core {
             return Ok(0);
         }
         let (mut worked, mut rest) = (0, 0);
+        let watch = Stopwatch::start();
         for waiting in queue.head(&user, ENTRIES, self.ports.clock.now()).await? {
             let Ok(job) = serde_json::from_str::<Job>(&waiting.entry) else {
                 tracing::error!("an observation cannot be read and is dropped");
@@ -249,7 +253,8 @@ impl Core {
                     break;
                 }
             }
-            if self.tasks.token().is_cancelled() {
+            // The rest at the next look: a lease is not renewed.
+            if self.tasks.token().is_cancelled() || watch.elapsed() > ENOUGH {
                 break;
             }
         }
@@ -445,7 +450,7 @@ impl Core {
         modes::check(&self.modes, &call.owner.tenant, call.method)?;
         let put = tokio::time::timeout(STEP, self.put_session_facts(&call, request)).await;
         match put {
-            Ok(answered) => answer(answered).map(|_| "SESSION_FACT".to_owned()),
+            Ok(answered) => taken(answered).map(|_| "SESSION_FACT".to_owned()),
             Err(_) => Err(Fault::new(Reason::DeadlineExceeded, "a layer did not answer in time")),
         }
     }
@@ -479,7 +484,7 @@ impl Core {
         };
         let answered = tokio::time::timeout(STEP, self.propose(&call, request)).await;
         let result = match answered {
-            Ok(answered) => answer(answered)?.result.unwrap_or_default(),
+            Ok(answered) => taken(answered)?.result.unwrap_or_default(),
             Err(_) => return Err(Fault::new(Reason::DeadlineExceeded, "a layer did not answer in time")),
         };
         Ok(outcome_of(&result))
@@ -518,7 +523,7 @@ impl Core {
         };
         let answered = tokio::time::timeout(STEP, self.update_words(&call, request, false)).await;
         match answered {
-            Ok(answered) => Ok(outcome_of(&answer(answered)?.result.unwrap_or_default())),
+            Ok(answered) => Ok(outcome_of(&taken(answered)?.result.unwrap_or_default())),
             Err(_) => Err(Fault::new(Reason::DeadlineExceeded, "a layer did not answer in time")),
         }
     }
@@ -573,7 +578,7 @@ impl Core {
         let answered = tokio::time::timeout(STEP, self.put_named_entity(&call, request)).await;
         match answered {
             Ok(answered) => {
-                let outcome = longterm::Outcome::try_from(answer(answered)?.outcome).unwrap_or_default();
+                let outcome = longterm::Outcome::try_from(taken(answered)?.outcome).unwrap_or_default();
                 Ok(outcome.as_str_name().trim_start_matches("OUTCOME_").to_owned())
             }
             Err(_) => Err(Fault::new(Reason::DeadlineExceeded, "a layer did not answer in time")),

@@ -244,7 +244,7 @@ pub struct ExtractorConfig {
     pub api_key: Option<SecretString>,
     /// Model of that server; required with a URL.
     pub model: String,
-    /// Milliseconds an observation waits for it: 100 to 120,000. Then the rules decide.
+    /// Milliseconds an observation waits for it: 100 to 30,000. Then the rules decide.
     pub timeout_ms: u64,
 }
 
@@ -602,8 +602,8 @@ impl Config {
         if self.extractor.url.is_some() && self.extractor.model.is_empty() {
             return Err(Fault::field("extractor.model", "is required with extractor.url"));
         }
-        if !(100..=120_000).contains(&self.extractor.timeout_ms) {
-            return Err(Fault::field("extractor.timeout_ms", "must lie between 100 and 120000"));
+        if !(100..=30_000).contains(&self.extractor.timeout_ms) {
+            return Err(Fault::field("extractor.timeout_ms", "must lie between 100 and 30000"));
         }
         strata_text::observe::Intents::new(&self.policy.observe.rules)?;
         let keys = self.api_keys()?;

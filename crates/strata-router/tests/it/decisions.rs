@@ -289,7 +289,7 @@ async fn store(ledger: Arc<dyn Ledger>) {
     assert_eq!(log.kept(users[1], &all, 9, now).await.unwrap().entries.len(), 3);
     // Bounded: the oldest go.
     let many: Vec<DecisionRow> = (0..DECISIONS_PER_USER + 5).map(|n| row(["t", "r", ""], &n.to_string())).collect();
-    for part in many.chunks(500) {
+    for part in many.chunks(100) {
         log.keep(users[0], part, now, until).await.unwrap();
     }
     let kept = log.kept(users[0], &all, many.len(), now).await.unwrap().entries;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use strata_testkit::poll::blocking;
 
 const USER: &str = "ada";
-const WAIT: Duration = Duration::from_secs(60);
+/// The killed router's lease has to end first.
+const WAIT: Duration = Duration::from_secs(180);
 
 fn observed(cluster: &Cluster, text: &str, request_id: &str) -> Value {
     let request = json!({"user_id": USER, "session_id": "s", "request_id": request_id, "turn": {"role": "USER", "text": text}});
