@@ -54,6 +54,8 @@ pub use strata_core::text::{Language, TextFeatures};
 /// Inflates the segmentation dictionary and compiles every pattern, so that the first request does not pay for it
 /// (about a second). Call once at start, off the async threads.
 pub fn warm() {
-    let _ = analyze("预热 warm-up");
-    let _ = features("预热 warm-up, 138 0013 8000, tomorrow at 2:30 pm in Hangzhou");
+    let text = "预热 warm-up: 我住在杭州, call 138 0013 8000 tomorrow at 2:30 pm in Hangzhou.";
+    let _ = analyze(text);
+    let _ = turns::statements(text, strata_core::policy::session::Role::User);
+    let _ = aspect(text);
 }

@@ -123,8 +123,19 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             RedisPool::connect_tls(url, &redis_tls(&config)?, settings).map_err(fault)
         })
         .transpose()?;
-    let embedder =
-        if config.runs(Layer::Session) || config.runs(Layer::Longterm) { embedder(&config, &lifecycle).await? } else { None };
+    // What reads language compiles its patterns beside the loading of the model, not in the first call: a thread of the runtime
+    // that is busy for seconds looks dead to its peers.
+    let reads = config.runs(Layer::Session) || config.runs(Layer::Longterm) || config.runs(Layer::Router);
+    let warmed = async {
+        if reads {
+            let _ = lifecycle.tasks.blocking("language tables", strata_text::warm).await;
+        }
+    };
+    let embeds = async {
+        if config.runs(Layer::Session) || config.runs(Layer::Longterm) { embedder(&config, &lifecycle).await } else { Ok(None) }
+    };
+    let (embedder, ()) = tokio::join!(embeds, warmed);
+    let embedder = embedder?;
     let about = about(&config, embedder.as_deref());
 
     let stack = StackDeps {
