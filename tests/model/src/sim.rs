@@ -3,7 +3,7 @@
 //! Real: routers with their recovery, the claims and the saga, signing and verifying, the stacks of layers, the embedded
 //! ledger in SQLite. Simulated: the network (calls are late, lost, doubled, partitioned; answers are lost), every node's
 //! clock (steps back and forth), crashes of routers, restarts of layers, a ledger that does not answer, loses everything, or
-//! loses its last writes. Working and long-term memory are small stores over the same pure rules ([`layers`]); they keep the
+//! loses its last writes. Working and long-term memory are small stores over the same pure rules (`layers`); they keep the
 //! history that all is checked against at the end: not what routers believe, but what stores took.
 
 mod layers;

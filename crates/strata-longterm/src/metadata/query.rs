@@ -206,7 +206,7 @@ pub struct Replaceable {
 
 /// The owner's records that can be replaced by likeness: of `near` all, of those that hold the most of `terms` at most `limit`.
 ///
-/// The rarest terms are looked up first, until [`POSTINGS`] are read: what only shares words of every second record is no
+/// The rarest terms are looked up first, until 256 entries are read: what only shares words of every second record is no
 /// nearer than any other, and a write must not slow down with the records that are there.
 ///
 /// # Errors
