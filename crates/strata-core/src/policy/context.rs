@@ -1227,7 +1227,7 @@ mod tests {
     }
 
     #[test]
-    fn a188_ten_thousand_memories_cost_what_a_hundred_do() {
+    fn a188_a207_ten_thousand_memories_cost_what_a_hundred_do() {
         let settings = ContextSettings::default();
         let frame = Frame { system: "Help.", input: "And now?", window: 8_000 };
         let of = |n: usize| Material {

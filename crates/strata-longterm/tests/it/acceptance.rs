@@ -164,7 +164,7 @@ async fn a135_old_prices_are_gone_by_their_age_and_the_current_one_stands_first(
 }
 
 #[tokio::test]
-async fn a144_history_names_who_wrote_each_record_and_by_which_rule() {
+async fn a144_a176_history_names_who_wrote_each_record_and_by_which_rule() {
     let world = World::new().await;
     let user = world.user("u1");
     user.remember(states("work.cost_centre", "A-100", "My cost centre is A-100")).await.expect("stored");
@@ -172,6 +172,11 @@ async fn a144_history_names_who_wrote_each_record_and_by_which_rule() {
     user.remember(states("work.cost_centre", "B-200", "My cost centre is B-200 now")).await.expect("stored");
     let history = user.history_of("work.cost_centre").await;
     assert_eq!(history.memories.len(), 2);
+    for memory in &history.memories {
+        // Which sentence it came from, and where that stands.
+        assert_eq!(memory.source_quote, memory.content);
+        assert!(matches!(memory.source_ref.as_ref().and_then(|at| at.kind.as_ref()), Some(pb::source_ref::Kind::Turn(_))));
+    }
     assert!(!history.entries.is_empty());
     for entry in &history.entries {
         assert!(!entry.actor.is_empty() && !entry.rule.is_empty(), "{entry:?}");

@@ -552,7 +552,7 @@ async fn e4_a_step_that_cannot_be_done_is_stated_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn e3_backups_are_named_until_they_are_gone_and_the_signature_covers_the_receipt() {
+async fn a174_e3_backups_are_named_until_they_are_gone_and_the_signature_covers_the_receipt() {
     let world = World::new().await;
     let user = world.user("u1");
     let gone = id(&user.remember(says("my locker code is ZX-4471")).await.expect("stored"));

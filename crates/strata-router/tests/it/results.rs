@@ -64,7 +64,7 @@ async fn a14_a15_the_raw_return_is_an_artifact_the_fields_are_facts_the_board_ha
 }
 
 #[tokio::test]
-async fn w7_a21_the_goal_of_a_task_that_ends_is_archived_and_without_an_archive_it_ends_all_the_same() {
+async fn a21_a79_w7_the_goal_of_a_task_that_ends_is_archived_and_without_an_archive_it_ends_all_the_same() {
     let world = World::new(embedded()).await;
     let end = |task: &str| working::EndTaskRequest { user_id: "u1".into(), task_id: task.into(), ..Default::default() };
     for task in ["a", "b", "c"] {

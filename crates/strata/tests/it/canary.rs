@@ -324,7 +324,7 @@ fn everything(redis: bool) {
 }
 
 #[test]
-fn a170_c019_c027_a_canary_along_every_path_is_nowhere_once_everything_is_erased() {
+fn a170_a206_c019_c027_a_canary_along_every_path_is_nowhere_once_everything_is_erased() {
     everything(false);
 }
 

@@ -10,6 +10,7 @@ mod crash;
 mod degradation;
 mod episodes;
 mod fight;
+mod layers;
 mod maintenance;
 mod observability;
 mod observe;
