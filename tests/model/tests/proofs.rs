@@ -87,6 +87,8 @@ fn the_model_finds_each_planted_bug() {
 
 /// Seeds of the simulation in every run of the tests.
 const SEEDS: u64 = 64;
+/// Seeds among which each planted bug must show: some need a rare order of a crash and a late answer.
+const PLANTED_SEEDS: u64 = 1_024;
 
 #[test]
 fn the_simulation_holds_for_every_seed() {
@@ -118,7 +120,7 @@ fn the_same_seed_gives_the_same_bytes() {
 #[test]
 fn the_simulation_finds_each_planted_bug() {
     for bug in Bug::ALL {
-        let found = (1..=SEEDS).find_map(|seed| {
+        let found = (1..=PLANTED_SEEDS).find_map(|seed| {
             let report = sim::run(seed, Some(bug));
             report.broken.into_iter().next().map(|broken| (seed, broken))
         });
