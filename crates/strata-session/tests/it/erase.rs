@@ -83,6 +83,13 @@ fn knowing(who: &Caller, scope: &internal::ErasureScope) -> Caller {
     who
 }
 
+/// The same caller with calls that were admitted before the erasure.
+fn from_before(who: &Caller, scope: &internal::ErasureScope) -> Caller {
+    let mut who = who.clone();
+    who.identity.erase_epoch = scope.erase_epoch - 1;
+    who
+}
+
 async fn everything_shown(me: &Caller, session: &str) -> String {
     let mut shown = String::new();
     for part in 0..50 {
@@ -282,10 +289,12 @@ async fn e02_a_call_from_before_the_erasure_is_refused_after_it_and_a_later_stat
         bed.clock.advance(Duration::from_secs(60));
         let scope = scope(&bed, &me, &["QX-77341-ZK"]);
         erase(&me, &scope).await.expect("erased");
+        let before = from_before(&me, &scope);
         let late = [
-            me.append("s", vec![user("My code is QX-77341-ZK.")]).await.map(|_| ()),
-            me.append("new", vec![user("My code is QX-77341-ZK.")]).await.map(|_| ()),
-            me.at(5)
+            before.append("s", vec![user("My code is QX-77341-ZK.")]).await.map(|_| ()),
+            before.append("new", vec![user("My code is QX-77341-ZK.")]).await.map(|_| ()),
+            before
+                .at(5)
                 .put_facts(pb::PutFactsRequest {
                     session_id: "s".into(),
                     facts: vec![pb::SessionFact {
@@ -298,9 +307,9 @@ async fn e02_a_call_from_before_the_erasure_is_refused_after_it_and_a_later_stat
                 })
                 .await
                 .map(|_| ()),
-            me.put_artifact(header("late"), b"QX-77341-ZK", 100).await.map(|_| ()),
-            me.compress("s", 0).await.map(|_| ()),
-            me.turns("s", 1, 1).await.map(|_| ()),
+            before.put_artifact(header("late"), b"QX-77341-ZK", 100).await.map(|_| ()),
+            before.compress("s", 0).await.map(|_| ()),
+            before.turns("s", 1, 1).await.map(|_| ()),
         ];
         for (n, answer) in late.into_iter().enumerate() {
             let fault = answer.expect_err("older");
@@ -309,7 +318,7 @@ async fn e02_a_call_from_before_the_erasure_is_refused_after_it_and_a_later_stat
         }
         // Another replica has seen nothing: its store knows.
         let other = bed.replica().await;
-        let fault = other.me().append("s", vec![user("again")]).await.expect_err("older");
+        let fault = from_before(&other.me(), &scope).append("s", vec![user("again")]).await.expect_err("older");
         assert_eq!(fault.reason, Reason::StaleEraseEpoch, "{}", bed.store);
         // Another user is not concerned, nor does an older erasure lower the epoch.
         bed.caller(&bed.tenant, "u2", "").append("s", vec![user("mine")]).await.expect("another user");
@@ -501,14 +510,15 @@ async fn e03_the_embedded_file_holds_nothing_with_its_log() {
     written(&me, &scope).await;
     assert!(!holds("QX-77341-ZK") && !holds("qx 77341 zk") && holds("[erased]"));
     // An expired session that was not swept yet is no hiding place.
-    me.append_turns(pb::AppendTurnsRequest {
-        session_id: "short".into(),
-        turns: vec![user("It is ZZ-88123-QQ.")],
-        ttl: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        ..Default::default()
-    })
-    .await
-    .expect_err("an older header");
+    from_before(&me, &scope)
+        .append_turns(pb::AppendTurnsRequest {
+            session_id: "short".into(),
+            turns: vec![user("It is ZZ-88123-QQ.")],
+            ttl: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            ..Default::default()
+        })
+        .await
+        .expect_err("an older header");
     let me = knowing(&me, &scope);
     me.append_turns(pb::AppendTurnsRequest {
         session_id: "short".into(),
