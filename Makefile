@@ -31,6 +31,14 @@ test-redis-ha: redis ## The session suite on a Redis Cluster of three and behind
 	STRATA_TEST_REDIS=cluster cargo test --locked -p strata-session
 	STRATA_TEST_REDIS=sentinel cargo test --locked -p strata-session
 
+.PHONY: cycles
+cycles: ## A million tasks come and go, with the clock moved past their tombstones: memory is where it was.
+	STRATA_CYCLES=$${STRATA_CYCLES:-1000000} cargo test --release --locked -p strata-working --test it -- --nocapture --exact cycles::w7_a_million_tasks_that_came_and_went_leave_memory_where_it_was
+
+.PHONY: appenders
+appenders: redis ## 64 concurrent appenders of 1,000 turns each, retries among them, compression racing: no turn lost or doubled.
+	STRATA_APPENDER_TURNS=$${STRATA_APPENDER_TURNS:-1000} cargo test --locked -p strata-session --test it -- suite::c052
+
 .PHONY: soak
 soak: redis ## Ten minutes of load with faults: nothing acknowledged is lost, memory stays flat.
 	STRATA_SOAK_SECONDS=$${STRATA_SOAK_SECONDS:-600} cargo test --locked -p strata --test it -- --nocapture --test-threads 1 soak::
@@ -127,6 +135,11 @@ $(CLIENTS)/java.done: $(CLIENTS)/installed $(PROTOS) $(call sources,java)
 bench: model redis ## Measures ourselves against the raw engines, under 5 minutes; writes target/bench/report.json.
 	cargo build --release --locked --bin strata --bin strata-bench
 	cargo run --release --locked --quiet --bin strata-bench -- bench
+
+.PHONY: sizes
+sizes: model redis ## What 10,000 and 100,000 records cost: memory of each role, bytes on the volume and in Redis.
+	cargo build --release --locked --bin strata --bin strata-bench
+	cargo run --release --locked --quiet --bin strata-bench -- sizes
 
 .PHONY: bench-full
 bench-full: model redis ## The long rows too.

@@ -175,7 +175,7 @@ func rpcs(c clients) map[string]rpc {
 	return map[string]rpc{
 		"CreateTask": of(c.working.CreateTask), "GetTask": of(c.working.GetTask), "EndTask": of(c.working.EndTask),
 		"UpdateTodos": of(c.working.UpdateTodos), "AppendDigest": of(c.working.AppendDigest),
-		"WorkingMemoryService/PutFacts": of(c.working.PutFacts),
+		"WorkingMemoryService/PutFacts": of(c.working.PutFacts), "SessionMemoryService/PutFacts": of(c.session.PutFacts),
 		"AppendTurns":                   of(c.session.AppendTurns), "GetSession": of(c.session.GetSession), "ListTurns": of(c.session.ListTurns),
 		"CompressSession": of(c.session.CompressSession), "GetWindow": of(c.session.GetWindow), "EndSession": of(c.session.EndSession),
 		"Remember": of(c.longterm.Remember), "Propose": of(c.longterm.Propose), "LookupMemory": of(c.longterm.LookupMemory),

@@ -16,7 +16,9 @@ fn proto_files(dir: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Read when it runs: a target directory may serve several checkouts.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?;
+    let root = Path::new(&here).join("../../proto");
     // tonic-prost-build prints no rerun-if-changed of its own.
     println!("cargo:rerun-if-changed={}", root.display());
     let mut files = Vec::new();

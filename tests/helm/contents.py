@@ -54,7 +54,8 @@ def check_file(documents):
     check({"data", "erasures"} <= set(claims), "records and erasure log have a volume each")
     check(longterm["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain", "memory outlives the release")
     scaled = [d["spec"]["scaleTargetRef"]["name"] for d in of.get("HorizontalPodAutoscaler", [])]
-    check(not any(n.endswith(("longterm", "working")) for n in scaled), "what has one replica is not scaled")
+    check(not any(n.endswith(("longterm", "working")) for n in scaled), "what holds state is not scaled by load")
+    check_replicas(sets)
     for role in ("router", "session"):
         has = f"{sets[role]['metadata']['name']}" in scaled
         check(has != ("replicas" in sets[role]["spec"]), f"{role}: either scaled or with replicas")
@@ -118,7 +119,23 @@ def check_file(documents):
         check(grace >= stop + graceful(documents) + 5, f"{role}: the kubelet waits for our own end")
         if role in ("router", "session"):
             check(sets[role]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0, f"{role}: a new one first")
+        if role != "longterm":
             check(spec["topologySpreadConstraints"], f"{role}: spread")
+
+
+def check_replicas(sets):
+    """Routers know each replica of working memory by the name that its stateful set gives it; each replica knows that it is one."""
+    working = sets["working"]
+    count, of, headless = working["spec"]["replicas"], working["metadata"]["name"], working["spec"]["serviceName"]
+    variables = {
+        role: {e["name"]: e.get("value") for e in sets[role]["spec"]["template"]["spec"]["containers"][0]["env"]} for role in ROLES
+    }
+    known = variables["router"].get("STRATA_PEERS__WORKING")
+    hosts = [f"{of}-{n}.{headless}:7420" for n in range(count)] if count > 1 else []
+    check([url.split("://")[1] for url in (known or "").split(",") if url] == hosts, f"routers know {hosts}, not {known}")
+    check(variables["working"].get("STRATA_WORKING__SHARED") == ("true" if count > 1 else None), "replicas know of one another")
+    for role in ("session", "longterm"):
+        check(not {"STRATA_PEERS__WORKING", "STRATA_WORKING__SHARED"} & set(variables[role]), f"{role} is not restarted by it")
 
 
 def graceful(documents):

@@ -35,7 +35,8 @@ SCHEME = "https" if secured else "http"
 ROLES = ["router", "session", "working", "longterm"]
 # Addresses of this run alone.
 NET = f"127.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
-ADDRESS = {role: f"{NET}.{number}" for number, role in enumerate([*ROLES, "redis"], 1)}
+# The second replica of working memory is there at the end only.
+ADDRESS = {role: f"{NET}.{number}" for number, role in enumerate([*ROLES, "redis", "working1"], 1)}
 ROUTER = f"{SCHEME}://{ADDRESS['router']}:7420"
 PATIENCE = 60
 
@@ -98,7 +99,7 @@ class Cluster:
 
         key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         openssl("req", "-x509", *key, "-days", "30", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.crt")
-        for name, hosts in (("tls", ["router"]), ("internal-tls", ["session", "working", "longterm"])):
+        for name, hosts in (("tls", ["router"]), ("internal-tls", ["session", "working", "working1", "longterm"])):
             names = ",".join(f"IP:{ADDRESS[host]}" for host in hosts)
             openssl("req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-addext", f"subjectAltName={names}")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-days", "30", "-copy_extensions", "copy", "-out", f"{name}.crt")
@@ -155,12 +156,14 @@ class Cluster:
 
     def named(self, text):
         """With the services' names resolved, and what listens everywhere listening on the pod's own address."""
+        for number, role in enumerate(("working", "working1")):
+            text = text.replace(f"memory-strata-working-{number}.memory-strata-working:", f"{ADDRESS[role]}:")
         for role, address in ADDRESS.items():
             text = text.replace(f"memory-strata-{role}:", f"{address}:")
         return text
 
     def start(self, role):
-        document, template = self.templates[role]
+        document, template = self.templates[role.rstrip("1")]
         self.pods[role] = (Container if image else Process)(self, role, document, template)
 
     def configure(self):
@@ -177,7 +180,7 @@ class Pod:
 
     def __init__(self, cluster, role, document, template):
         self.cluster, self.role, self.spec = cluster, role, json.loads(json.dumps(template["spec"]))
-        self.name = document["metadata"]["name"] + "-0"
+        self.name = document["metadata"]["name"] + ("-1" if role.endswith("1") else "-0")
         self.container = self.spec["containers"][0]
         self.ports = self.container["ports"]
         self.folder = os.path.join(cluster.folder, role)
@@ -284,7 +287,7 @@ class Container(Pod):
             yaml.safe_dump(manifest, file)
         played = run("podman", "play", "kube", "--network=host", self.manifest)
         assert played.returncode == 0, played.stderr
-        self.id = f"{self.name}-{self.role}"
+        self.id = f"{self.name}-{self.container['name']}"
         state = self.inspect()
         assert state["HostConfig"]["ReadonlyRootfs"] and state["Config"]["User"].startswith("10001"), state["Config"]["User"]
         assert not state["EffectiveCaps"], "no capability"
@@ -449,10 +452,39 @@ def story(cluster):
     until("long-term memory is back", lambda: cluster.pods["longterm"].probe("readinessProbe"))
     until("it is reached", lambda: "B-200" in cluster.ctl("lookup", "--user", "ada", "work.cost_centre").stdout)
     kept = cluster.ctl("export", "--user", "u").stdout
-    assert "477" in kept and "577" not in kept, "as it was when the backup was made"
+    assert "number 477." in kept and "number 577." not in kept, "as it was when the backup was made"
     print("  Redis went and came; a backup was brought back on long-term memory's volume")
 
-    codes = {role: cluster.pods[role].stop() for role in ROLES}
+    # A second replica of working memory: a board that was there before is there, and the boards of one that ends are the other's.
+    about = lambda task: {"user_id": "u", "task_id": task}
+    goal = {"goal": {"sentence": "Count.", "acceptance": "It is over."}}
+    create = lambda task: cluster.ctl("call", "CreateTask", json.dumps(about(task) | goal))
+    assert create("before").returncode == 0
+    cluster.install("--set", "working.replicas=2")
+    for role in ("working", "router"):
+        assert cluster.pods[role].stop() == 0
+        cluster.start(role)
+    cluster.start("working1")
+    until("both replicas are ready", lambda: all(pod.probe("readinessProbe") for pod in cluster.pods.values()))
+
+    def goes_on(task):
+        answer = cluster.ctl("call", "GetTask", json.dumps(about(task)))
+        return answer.returncode == 0 and str(json.loads(answer.stdout)["task"]["generation"]) == "1"
+
+    tasks = [f"task-{n}" for n in range(8)]
+    for task in tasks:
+        until(f"{task} is there", lambda: "TASK_EXISTS" in create(task).stderr)
+    boards = lambda role: urllib.request.urlopen(f"http://{ADDRESS[role]}:9464/metrics", timeout=5).read().decode()
+    for role in ("working", "working1"):
+        until(f"{role} has boards", lambda: re.search(r"^strata_boards(\{.*\})? [1-9]", boards(role), re.M))
+    assert cluster.pods["working"].stop() == 0
+    for task in ["before", *tasks]:
+        until(f"{task} goes on at the other replica", lambda: goes_on(task))
+    cluster.start("working")
+    until("it is back", lambda: cluster.pods["working"].probe("readinessProbe"))
+    print("  boards went on while one of two replicas of working memory was away")
+
+    codes = {role: pod.stop() for role, pod in cluster.pods.items()}
     assert set(codes.values()) == {0}, f"every pod ends by itself: {codes}"
 
 

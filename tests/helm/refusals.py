@@ -8,7 +8,9 @@ GOOD = ["--set", "signingKeys.existingSecret=s,redis.existingSecret=r", "--set-f
 CASES = [
     # (arguments after the good ones, what must be said)
     (["--set", "longterm.replicas=2"], "replicas"),
-    (["--set", "working.replicas=3"], "replicas"),
+    (["--set", "working.replicas=0"], "replicas"),
+    (["--set", "working.replicas=65"], "replicas"),
+    (["--set", "working.autoscaling.enabled=true"], "autoscaling"),
     (["--set", "longterm.autoscaling.enabled=true"], "autoscaling"),
     (["--set", "longterm.podDisruptionBudget.maxUnavailable=2"], "podDisruptionBudget"),
     (["--set", "router.podDisruptionBudget.minAvailable=1,router.podDisruptionBudget.maxUnavailable=1"], "podDisruptionBudget"),

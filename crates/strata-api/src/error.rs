@@ -114,9 +114,15 @@ pub const METADATA_KEYS: &[&str] = &[
     "value",
     "state",
     "promotion_id",
+    "run_id",
     "rule",
     "class",
     "mode",
+    "quota",
+    "scope",
+    "version",
+    "revision",
+    "cause",
 ];
 
 const fn transport_reason(code: Code) -> Reason {

@@ -1,6 +1,7 @@
 //! The wire of Strata: messages and clients generated from `proto/`, conversions between wire and domain, the one
 //! encoding of errors, and authenticated page tokens. No rules here: those are in `strata-core`.
 
+pub mod codec;
 pub mod convert;
 pub mod error;
 pub mod page;

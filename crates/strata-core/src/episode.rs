@@ -1,4 +1,4 @@
-//! What stays of a session that has ended: its time, a summary, and for a while its turns (model.md "episodes", rule S14).
+//! What stays of a session that has ended, or of a topic of one (rule S7): its time, a summary, and for a while its turns (model.md "episodes", rule S14).
 //! An episode is never a fact: it holds no slot, and no rule makes a record of it.
 
 use crate::rule::Finding;
@@ -48,12 +48,16 @@ pub struct Episode {
     pub to_time: Timestamp,
     /// Summary; empty while the session is being archived, and where nothing was worth keeping.
     pub summary: Vec<EpisodeSentence>,
-    /// Last turn that was looked at: as many turns as the session has.
+    /// Its first turn in the session.
+    pub from: u32,
+    /// Last turn that was looked at.
     pub through: u32,
     /// Turns that are kept.
     pub kept: u32,
-    /// The whole session is there: seen and searched from then on.
+    /// All of it is there: seen and searched from then on.
     pub complete: bool,
+    /// Its topic has ended: what the session says later is another episode's (rule S7).
+    pub closed: bool,
     /// When it was archived first.
     pub create_time: Timestamp,
     /// When its turns are gone.
@@ -63,6 +67,18 @@ pub struct Episode {
 }
 
 impl Episode {
+    /// Turns of the session that it is about.
+    #[must_use]
+    pub const fn turns(&self) -> u32 {
+        (self.through + 1).saturating_sub(self.from)
+    }
+
+    /// Last turn of the session that will not be in a later episode as well; zero while the episode may grow.
+    #[must_use]
+    pub const fn closed_at(&self) -> u32 {
+        if self.closed { self.through } else { self.from.saturating_sub(1) }
+    }
+
     /// Turns that can be searched at `now`.
     #[must_use]
     pub fn searchable(&self, now: Timestamp) -> u32 {

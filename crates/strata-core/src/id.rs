@@ -69,6 +69,9 @@ macro_rules! text_id {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(&self.0) }
         }
+        impl From<$name> for String {
+            fn from(id: $name) -> Self { id.0 }
+        }
     )* };
 }
 
@@ -123,6 +126,12 @@ impl Owner {
     #[must_use]
     pub fn user_key(&self) -> String {
         join(&[self.tenant.as_str(), self.user.as_str()])
+    }
+
+    /// The agent as messages name it; empty for what belongs to the user.
+    #[must_use]
+    pub fn agent_id(&self) -> &str {
+        self.agent.as_ref().map_or("", AgentId::as_str)
     }
 
     /// The same owner without its agent.

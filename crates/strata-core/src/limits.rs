@@ -175,9 +175,12 @@ pub const PAGE: u32 = 50;
 pub const PAGE_MAX: u32 = 1_000;
 /// Characters of a query: more than any question, less than a document.
 pub const QUERY_CHARS: usize = 4_000;
-/// Rows of the outbox before writes are pushed back (decision 2 of ARCHITECTURE.md).
+/// Rows of the outbox of one tenant before its writes are pushed back (decision 2 of ARCHITECTURE.md).
 pub const OUTBOX_ROWS: u64 = 20_000;
-/// Age of the oldest outbox row before writes are pushed back, in seconds.
+/// Rows of the outbox of all tenants before writes are pushed back, whoever's: about 100 MB on disk with their indexes, and minutes of
+/// embedding once the index is back.
+pub const OUTBOX_TOTAL_ROWS: u64 = 200_000;
+/// Age of a tenant's oldest outbox row before its writes are pushed back, in seconds.
 pub const OUTBOX_AGE_SECONDS: i64 = 60;
 /// Words that one erasure may look for by `mentions`, and that a verification may look for.
 pub const ERASE_WORDS: usize = 16;
@@ -260,6 +263,9 @@ pub const OBSERVE_PATTERNS: usize = 32;
 pub const OBSERVE_COMMANDS: usize = 32;
 /// Turns of one Observe: what a session says between two summaries, with room.
 pub const OBSERVE_TURNS: u32 = 50;
+/// Statements that one observation writes: more than anybody says of themselves between two summaries, few enough to be written
+/// within its lease.
+pub const OBSERVE_WRITES: usize = 512;
 /// Observations of one user that wait: a busy agent's of some minutes.
 pub const OBSERVE_PER_USER: usize = 256;
 /// Users whose observations wait at a time; with as many turns by reference the queue stays under a gigabyte.
@@ -275,8 +281,8 @@ pub const QUEUED_SECONDS: i64 = 97 * 24 * 3600;
 /// Promotions of one user in the journal: more than one every three minutes for as long as they are kept. Each confirmation
 /// looks through them.
 pub const JOURNAL_ENTRIES: usize = 4_096;
-/// Facts promoted with the end of their task: they are journalled one after the other while the caller waits.
-pub const TASK_PROMOTIONS: usize = 16;
+/// Facts promoted with the end of their task or session: they are journalled one after the other while the caller waits.
+pub const END_PROMOTIONS: usize = 16;
 /// Claims and marks that wait for a ledger that is down (rule P4); the oldest are dropped, and found again at the next write.
 pub const LEDGER_BACKLOG: usize = 10_000;
 /// Seconds an idempotent answer is kept (api.md).

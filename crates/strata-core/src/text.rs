@@ -179,6 +179,9 @@ pub struct TextFeatures {
     pub deictic: bool,
     /// Instruction-like: "ignore previous instructions", role override, exfiltration (rule G8).
     pub instruction: bool,
+    /// Orders whoever reads it to do something to the user, their data, money or rights. From the user that is a wish like
+    /// any other; from any other source it is instruction-like (rule G8).
+    pub directive: bool,
     /// Hidden payload: bidi override, tag characters, zero-width runs (case C081).
     pub hidden: bool,
     /// A durability cue: "from now on", "always", "remember", "以后", "记住" (rule G11).
@@ -213,7 +216,7 @@ pub struct Relation {
     pub after: Vec<String>,
 }
 
-/// Which way a bound, a time or a duty points.
+/// Which way a bound, a time or a duty points, and how far a statement reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Leaning {
     /// "At most", "最多".
@@ -228,19 +231,26 @@ pub enum Leaning {
     Must,
     /// "May", "可以".
     May,
+    /// "All", "always", "每", "都".
+    Every,
+    /// "Some", "sometimes", "有些", "有时".
+    Part,
 }
 
 impl Leaning {
-    /// The way that says something else.
+    /// The way of which this one would say more than it, or something else; none where it says less: what holds of all holds
+    /// of some.
     #[must_use]
-    pub const fn opposite(self) -> Self {
+    pub const fn opposite(self) -> Option<Self> {
         match self {
-            Self::AtMost => Self::AtLeast,
-            Self::AtLeast => Self::AtMost,
-            Self::Earlier => Self::Later,
-            Self::Later => Self::Earlier,
-            Self::Must => Self::May,
-            Self::May => Self::Must,
+            Self::AtMost => Some(Self::AtLeast),
+            Self::AtLeast => Some(Self::AtMost),
+            Self::Earlier => Some(Self::Later),
+            Self::Later => Some(Self::Earlier),
+            Self::Must => Some(Self::May),
+            Self::May => Some(Self::Must),
+            Self::Every => Some(Self::Part),
+            Self::Part => None,
         }
     }
 }
@@ -260,10 +270,10 @@ pub fn reverses(claim: &[Relation], source: &[Relation]) -> bool {
 /// The leaning of a claim that its source has only the other way round.
 #[must_use]
 pub fn turns_round(claim: &[Leaning], source: &[Leaning]) -> Option<Leaning> {
-    claim
-        .iter()
-        .copied()
-        .find(|way| !source.contains(way) && source.contains(&way.opposite()) && !claim.contains(&way.opposite()))
+    claim.iter().copied().find(|way| {
+        let turned = |other: Leaning| source.contains(&other) && !claim.contains(&other);
+        !source.contains(way) && way.opposite().is_some_and(turned)
+    })
 }
 
 /// Pairs of letters that follow each other: how alike two clauses are, in any script.
@@ -298,4 +308,14 @@ pub struct Aspect {
     pub adds: bool,
     /// Tells something that happened once.
     pub episode: bool,
+    /// Topics of the kind of thing of which there is another one now: "gym" of "I changed gyms".
+    pub renewed: BTreeSet<String>,
+}
+
+/// Whether words stand in a text: at word borders when they are spelled in ASCII, anywhere when in ideographs.
+#[must_use]
+pub fn stands_in(text: &str, words: &str) -> bool {
+    let bound = |c: Option<char>| !words.is_ascii() || c.is_none_or(|c| !c.is_ascii_alphanumeric());
+    text.match_indices(words)
+        .any(|(at, _)| bound(text[..at].chars().next_back()) && bound(text[at + words.len()..].chars().next()))
 }

@@ -61,6 +61,7 @@ impl Admin {
 
     async fn rebuild(&self, request: &Request<pb::ReindexRequest>) -> Result<pb::ReindexResponse, Fault> {
         Claims::of(request)?.require_write()?;
+        self.state.note(&Claims::of(request)?.caller, "REINDEX", "", self.state.relay.model()).await?;
         let records = self.state.relay.reindex().await?;
         let embedding_model = self.state.relay.model();
         tracing::info!(records, embedding_model, "the index is rebuilt");
@@ -73,23 +74,8 @@ impl Admin {
         let id = asked.unwrap_or_else(|| self.state.ports.ids.next());
         let now = self.state.ports.clock.now();
         let (backup, contents) = self.backups.make(id, now).await?;
-        let caller = Claims::of(request)?.caller.clone();
         let file = backup.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let entry = move |db: &rusqlite::Connection| {
-            let entry = ledger::AuditEntry {
-                time: now,
-                tenant: caller.tenant.as_str(),
-                user: "",
-                action: "BACKUP",
-                memory_id: None,
-                actor: &caller.id,
-                rule: "E3",
-                subject: &file,
-                reason: "",
-            };
-            ledger::audit(db, &entry)
-        };
-        self.state.database.write(entry).await?;
+        self.state.note(&Claims::of(request)?.caller, "BACKUP", "", file).await?;
         tracing::info!(path = %backup.path.display(), bytes = backup.bytes, "a backup is made");
         Ok(pb::BackupResponse {
             path: backup.path.display().to_string(),
@@ -143,9 +129,16 @@ impl Admin {
             None => Cursor::Rows(None),
             Some(text) => Cursor::from_text(&text).ok_or_else(stale)?,
         };
+        if r.repair && r.page_token.is_empty() {
+            self.state.note(&Claims::of(request)?.caller, "INDEX_REPAIR", "", String::new()).await?;
+        }
         let State { database, relay, ports, .. } = &*self.state;
         let verify = Verify { database, relay, now: ports.clock.now() };
         let page = verify.page(cursor, limit.size, r.repair).await?;
+        let repaired = page.differences.iter().filter(|one| one.repaired).count();
+        if repaired > 0 {
+            self.state.note(&Claims::of(request)?.caller, "INDEX_REPAIRED", "", repaired.to_string()).await?;
+        }
         if !page.differences.is_empty() {
             tracing::warn!(differences = page.differences.len(), repair = r.repair, "records and index differ");
         }

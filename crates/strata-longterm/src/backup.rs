@@ -1,6 +1,7 @@
 //! Backups of the truth, and bringing one back. The index is in none of them: it is filled again from the rows.
 
-use crate::erasure_log::{self, LogError, Replayed};
+use crate::binding;
+use crate::erasure_log::{self, Copied, Line, LogCopy, LogError, Replayed};
 use crate::metadata::{MIGRATIONS, search};
 use crate::relay;
 use parking_lot::Mutex;
@@ -138,6 +139,8 @@ pub(crate) fn made_before(folder: &Path, until: Timestamp) -> Vec<Timestamp> {
 pub struct Erasures<'a> {
     /// Folder of the erasure log.
     pub log: &'a Path,
+    /// Its copy in Redis, where there is one.
+    pub copy: Option<&'a LogCopy>,
     /// Digests of the deployment.
     pub tombstones: &'a Tombstones,
     /// Go on without the log, or with one that lacks erasures the backup knows of: what was erased since comes back.
@@ -152,14 +155,24 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     /// The erasure log.
     #[error(
-        "the erasure log cannot be replayed, so what was erased since the backup would come back: {0}; bring the log back, or restore with --accept-lost-erasures"
+        "the erasure log cannot be replayed, so what was erased since the backup would come back: {lost}; {copy}; bring one of them back, or restore with --accept-lost-erasures"
     )]
-    Log(#[from] LogError),
+    Log {
+        /// The file.
+        lost: LogError,
+        /// Its copy.
+        copy: String,
+    },
     /// The log is older than the backup.
     #[error(
         "the erasure log lacks {0} erasures that the backup knows of: it is another one, or an older copy; bring the right one back, or restore with --accept-lost-erasures"
     )]
     Incomplete(usize),
+    /// The backup is of a deployment with another secret.
+    #[error(
+        "the backup was made with another secret, so what was erased would not be recognised: set `secret` to the one of that time (where there was none, the first of the signing keys, or the file `secret` in data_dir), or restore with --accept-lost-erasures"
+    )]
+    Secret,
     /// The database is in place; what was erased is gone before a server serves it.
     #[error(
         "the backup is in place, but what was erased since could not be erased again yet: {0}; run the same command again, or start the server, which does it before it serves"
@@ -179,42 +192,96 @@ pub async fn restore(
     erasures: &Erasures<'_>,
     now: Timestamp,
 ) -> Result<(Restored, Contents, Replayed), RestoreError> {
-    let lines = match erasure_log::read(erasures.log) {
-        Ok(lines) => lines,
-        Err(lost) if erasures.accept_lost => {
-            tracing::warn!(%lost, "restored without the erasure log");
-            Vec::new()
-        }
-        Err(lost) => return Err(lost.into()),
-    };
+    let (lines, note) = lines(erasures).await?;
     let unknown = known_erasures(from).into_iter().filter(|id| !lines.iter().any(|line| line.erasure_id == *id)).count();
     if unknown > 0 && !erasures.accept_lost {
         return Err(RestoreError::Incomplete(unknown));
     }
+    let own = is_of(from, erasures.tombstones);
+    if !own && !erasures.accept_lost {
+        return Err(RestoreError::Secret);
+    }
+    let lost = note == Source::Lost || unknown > 0 || !own;
+    let pending = if lost { erasure_log::PENDING_LOST } else { erasure_log::PENDING_LOG };
     let stamp = (now.micros() / SECOND).to_string();
     let plan = Restore { from, to, checksum, migrations: MIGRATIONS, stamp: &stamp };
     let (mut restored, contents) = backup::restore(plan, |db| {
         relay::mark_restored(db)?;
         // Whoever opens it next erases again before anything is served, should this process not come to it.
-        search::set_meta(db, erasure_log::PENDING, Some("restored"))?;
+        search::set_meta(db, erasure_log::PENDING, Some(pending))?;
+        binding::bind(db, erasures.tombstones)?;
         Contents::of(db)
     })?;
     let replay = async {
         let database =
             Database::open(&Location::File(to.to_owned()), MIGRATIONS, SqliteSettings::default()).map_err(Fault::from)?;
         let name = from.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let lost = if erasures.accept_lost && (lines.is_empty() || unknown > 0) {
-            "erasures since the backup are lost: accepted"
-        } else {
-            ""
+        let reason = match note {
+            _ if lost => "erasures since the backup are lost: accepted",
+            Source::Copy => "the erasure log was gone: its copy was replayed",
+            Source::File | Source::Lost => "",
         };
-        let replayed = erasure_log::replay_pending(&database, lines, erasures.tombstones.clone(), &name, lost, now).await;
+        let replayed = erasure_log::replay_pending(&database, lines, erasures.tombstones.clone(), &name, reason, now).await;
         restored.generation = database.generation();
         database.close().await;
         Ok::<_, Fault>(replayed?.unwrap_or_default())
     };
     let replayed = replay.await.map_err(|fault| RestoreError::Replay(fault.message))?;
     Ok((restored, contents, replayed))
+}
+
+/// Where the erasures of a restore come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The log, with what only its copy has.
+    File,
+    /// The copy: the file is gone.
+    Copy,
+    /// Neither; that was accepted.
+    Lost,
+}
+
+/// What was erased, from the log and its copy.
+async fn lines(erasures: &Erasures<'_>) -> Result<(Vec<Line>, Source), RestoreError> {
+    let copied = match erasures.copy {
+        None => Ok(Copied::default()),
+        Some(copy) => copy.read().await,
+    };
+    let lost = match erasure_log::read(erasures.log) {
+        Ok(file) => {
+            let copied = copied.inspect_err(|fault| tracing::warn!(%fault, "restored without the copy of the erasure log"));
+            return Ok((erasure_log::union(file, copied.unwrap_or_default().lines), Source::File));
+        }
+        Err(lost) => lost,
+    };
+    let copy = match &copied {
+        _ if erasures.copy.is_none() => "there is no copy of it in Redis".to_owned(),
+        Err(fault) => format!("its copy in Redis cannot be read: {}", fault.message),
+        Ok(copied) if copied.foreign > 0 => {
+            format!("its copy in Redis has {} entries that this deployment did not sign", copied.foreign)
+        }
+        Ok(copied) if copied.lines.is_empty() => "its copy in Redis is gone too".to_owned(),
+        Ok(_) => String::new(),
+    };
+    let lines = copied.unwrap_or_default().lines;
+    // A file that was altered is looked at by people first.
+    let usable = copy.is_empty() && matches!(lost, LogError::Missing { .. } | LogError::Path { .. });
+    match (usable, erasures.accept_lost) {
+        (true, _) => Ok((lines, Source::Copy)),
+        (false, true) => {
+            tracing::warn!(%lost, copy, "restored without the erasure log");
+            Ok((lines, Source::Lost))
+        }
+        (false, false) if copy.is_empty() => Err(RestoreError::Log { lost, copy: "its copy in Redis is whole".to_owned() }),
+        (false, false) => Err(RestoreError::Log { lost, copy }),
+    }
+}
+
+/// Whether a backup belongs to the secret of these digests, or to none.
+fn is_of(file: &Path, tombstones: &Tombstones) -> bool {
+    let open = Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY);
+    // One that cannot be read, or is older than the mark, is judged by what follows.
+    open.map_err(SqliteError::from).and_then(|db| binding::belongs(&db, tombstones)).unwrap_or(true)
 }
 
 /// Erasures that a backup has in its journal; none when it cannot be read, or is from before there were any.

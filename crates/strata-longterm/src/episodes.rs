@@ -1,9 +1,8 @@
-//! Episodes (rule S14): sessions that end come in through the gate, their turns are searched, what they were about is listed.
+//! Episodes (rules S7, S14): sessions and topics that end come in through the gate, their turns are searched, what they were about is listed.
 //! Nothing here makes a record.
-
+use crate::call::{Call, Pager, Service, asked_too_much, binding, parts};
 use crate::metadata::insert::episodes::{self as insert, Archived};
 use crate::metadata::{Visible, episodes, owner};
-use crate::service::{Call, Pager, Service, asked_too_much, binding, parts};
 use crate::state::State;
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -94,6 +93,9 @@ pub(crate) async fn archive(
     if r.complete && !r.turns.is_empty() {
         return Err(Fault::field("complete", "goes without turns"));
     }
+    if r.closes_seq > 0 && !r.complete {
+        return Err(Fault::field("closes_seq", "goes with complete"));
+    }
     let given = r.turns.iter().cloned().enumerate();
     let mut given = given.map(|(i, turn)| turns::stored_turn(i, turn)).collect::<Result<Vec<Turn>, Fault>>()?;
     if given.windows(2).any(|pair| pair[1].seq != pair[0].seq + 1) {
@@ -117,6 +119,7 @@ pub(crate) async fn archive(
         turns: range,
         summary_only: r.summary_only,
         complete: r.complete,
+        closes: (r.closes_seq > 0).then_some(r.closes_seq),
         new_id: MemoryId(state.ports.ids.next()),
         vectors: if r.summary_only { None } else { vectors(state, gated.turns()).await },
     };
@@ -128,6 +131,7 @@ pub(crate) async fn archive(
             owner::next_revision(db, stored.user_id)?;
             let answer = internal::ArchiveSessionResponse {
                 through_seq: found.as_ref().map_or(0, |episode| episode.through),
+                closed_seq: found.as_ref().map_or(0, Episode::closed_at),
                 episode: found.as_ref().map(|episode| convert::wire_episode(episode, context.now)),
             };
             Ok((answer, false))
@@ -169,10 +173,10 @@ fn search(db: &Connection, visible: &Visible, by: Search) -> Result<Found, Fault
     let blank = Arc::new(IndexedTurn::default());
     let mut sessions: Vec<Vec<Arc<IndexedTurn>>> = Vec::with_capacity(episodes.len());
     for episode in &episodes {
-        let mut turns = vec![Arc::clone(&blank); episode.through as usize];
+        let mut turns = vec![Arc::clone(&blank); episode.turns() as usize];
         for (seq, turn) in episodes::analysed(db, visible, episode.episode_id, by.model.as_deref())? {
             degraded |= turn.wants_vector();
-            if let Some(place) = turns.get_mut(seq as usize - 1) {
+            if let Some(place) = seq.checked_sub(episode.from).and_then(|at| turns.get_mut(at as usize)) {
                 *place = Arc::new(turn);
             }
         }
@@ -184,7 +188,9 @@ fn search(db: &Connection, visible: &Visible, by: Search) -> Result<Found, Fault
     let mut found = Found { scale: ranked.scale, cut, degraded, episodes: episodes.len(), ..Found::default() };
     for (fused, score) in ranked.hits {
         let episode = &episodes[fused.id.0];
-        if let Some(turn) = episodes::turn(db, visible, episode.episode_id, fused.id.1)? {
+        // Places in an episode are counted from 1.
+        let seq = episode.from - 1 + fused.id.1;
+        if let Some(turn) = episodes::turn(db, visible, episode.episode_id, seq)? {
             found.hits.push(Hit { episode: episode.clone(), turn, fused, score });
         }
     }

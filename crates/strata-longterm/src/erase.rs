@@ -12,19 +12,18 @@
 //! Steps do not wait for each other: what a store that is down holds up is stated, and everything else goes on (rule E4). That
 //! rows may go before open promotions are cancelled is safe: what was signed before the epoch is refused, and what quotes a turn
 //! from before it is refused by its tombstone.
-
-use crate::erasure_log::{ErasureLog, Line};
+use crate::call::{Call, Service};
+use crate::erasure_log::{self, Line};
 use crate::metadata::erasures::{self, Erasure, Item, Medium, Scope, Sight, Step, StoreRow};
 use crate::metadata::query;
 use crate::metadata::wipe::{self, At, Sweep, Tally};
-use crate::metadata::{Sql as _, Visible, owner};
+use crate::metadata::{Sql as _, Visible, derived, owner};
+use crate::relay::Relay;
 use crate::scope::OwnerScope;
-use crate::service::{Call, Service};
 use crate::state::State;
 use crate::write::Context;
 use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::convert::common::{self, wire_time};
@@ -35,10 +34,11 @@ use strata_api::internal::v1::erasure_journal_service_server::ErasureJournalServ
 use strata_api::longterm::v1 as pb;
 use strata_core::limits::{self, ERASE_MENTIONS, ERASE_ROWS, ERASE_WORD_CHARS, ERASE_WORDS};
 use strata_core::text::SensitiveKind;
-use strata_core::time::SECOND;
+use strata_core::time::{DAY, SECOND};
 use strata_core::{Fault, MemoryId, Reason, Timestamp};
 use strata_runtime::Claims;
 use strata_runtime::TaskGroup;
+use strata_runtime::metrics::{Instruments, Label};
 use strata_runtime::ports::{Stopwatch, pause};
 use strata_runtime::task::detached_write;
 use strata_text::needles::Needles;
@@ -56,27 +56,18 @@ const AGAIN: Duration = Duration::from_secs(1);
 const TAKEN: i64 = 2 * SECOND;
 /// Between two looks at media that are waited for.
 const MEDIA: i64 = 60 * SECOND;
+/// Between two looks whether the copy of the erasure log has all of it: Redis may have lost its memory meanwhile.
+const COPY: Duration = Duration::from_secs(60);
+/// What the files of an index server wait for. The rewriting of its segments was asked for, but its log keeps what was written
+/// until tens of MiB have come after it, and it does not say when.
+const INDEX_FILES: &str = "until the copy of the index that held it is dropped: a new one takes its place within qdrant.erase_days, \
+    or as soon as `strata reindex` is asked for";
 /// Ids that the index is asked about at a time.
 const INDEX_IDS: usize = 1_000;
 /// Times a plan is made again because its records gained evidence meanwhile.
 const PLANS: u32 = 8;
 /// Purpose of a receipt's signature.
 const RECEIPT: &str = "erasure";
-
-/// What an erasure needs beside the state of the role.
-#[derive(Debug, Default)]
-pub struct Erasing {
-    /// The log of rule E8; none: backups of the database are all there is.
-    pub log: Option<ErasureLog>,
-    /// Folder of the backups.
-    pub backups: Option<PathBuf>,
-    /// Days after which a backup is deleted by whoever runs the deployment; none: nobody said.
-    pub backup_days: Option<u32>,
-    /// One saga at a time: its transactions would only wait for each other.
-    pub alone: tokio::sync::Mutex<()>,
-    /// There is something to do.
-    pub wake: tokio::sync::Notify,
-}
 
 /// What is to be erased.
 #[derive(Clone, Debug)]
@@ -95,6 +86,17 @@ struct Plan {
     not_found: Vec<String>,
     /// Records that the index has; none when it did not answer.
     indexed: Option<u64>,
+}
+
+impl Plan {
+    /// For a user of whom long-term memory knows nothing: words are looked for in the other layers all the same.
+    fn without_records(target: &Target) -> Self {
+        let words = match target {
+            Target::Mentions(words) => Some(Scope::of_words(words)),
+            Target::Ids(_) | Target::Filter(_) | Target::Everything => None,
+        };
+        Self { scopes: words.into_iter().collect(), ..Self::default() }
+    }
 }
 
 fn words(field: &str, given: &[String]) -> Result<Vec<String>, Fault> {
@@ -206,6 +208,9 @@ fn intend(
     if everything {
         ids.extend(wipe::all_of(db, &erasures::owner_ids(db, &erasure)?)?);
     }
+    for id in plan.versions.keys() {
+        ids.extend(derived::made_from(db, *id)?);
+    }
     let index = StoreRow {
         store: "longterm.index".to_owned(),
         found: plan.indexed.unwrap_or(ids.len() as u64),
@@ -242,7 +247,7 @@ impl State {
         for _ in 0..PLANS {
             let (asked, now) = (target.clone(), call.now);
             let planned = self.read(&call.scope, move |db, visible| plan(db, visible, &asked, by_agent, now)).await?;
-            let mut plan = planned.unwrap_or_default();
+            let mut plan = planned.unwrap_or_else(|| Plan::without_records(&target));
             if let (Target::Ids(ids), true) = (&target, plan.versions.is_empty()) {
                 let not_found = ids.iter().map(MemoryId::to_string).collect();
                 return Ok(pb::EraseMemoriesResponse { erasure: None, not_found });
@@ -273,6 +278,9 @@ impl State {
                     Ok((answer, true))
                 })
                 .await;
+            if begun.is_ok() {
+                Instruments::global().erasures.add(1, &[Label::new("state", "asked")]);
+            }
             match begun {
                 Err(changed) if changed.reason == Reason::VersionMismatch => {}
                 begun => return begun,
@@ -295,10 +303,76 @@ impl State {
     /// # Errors
     /// As the database says.
     pub(crate) async fn go_on(self: &Arc<Self>) -> Result<(), Fault> {
+        if let Err(fault) = self.level_log().await {
+            tracing::debug!(%fault, "the copy of the erasure log waits");
+        }
         for erasure in self.database.read(erasures::open).await? {
             self.advance(erasure.erasure_id).await?;
         }
-        self.fold().await
+        self.fold().await?;
+        self.renew_index().await
+    }
+
+    /// Has the index filled anew beside the copy that held what was erased, once that is due: the copy is dropped then, with all
+    /// its files (rule E3).
+    async fn renew_index(&self) -> Result<(), Fault> {
+        let now = self.ports.clock.now();
+        let looked = self.erasing.level.lock().looked.is_some_and(|looked| now.since(looked) < MEDIA);
+        if self.index.is_view() || looked {
+            return Ok(());
+        }
+        self.erasing.level.lock().looked = Some(now);
+        let read = |db: &Connection| Ok::<_, Fault>((erasures::index_waits_since(db)?, Relay::since(db)?));
+        let (Some(oldest), since) = self.database.read(read).await? else { return Ok(()) };
+        if let Some(since) = since.filter(|since| *since > oldest) {
+            return self.database.write(move |db| erasures::index_gone(db, since)).await;
+        }
+        let Some(days) = self.erasing.index_days else { return Ok(()) };
+        // A day for the filling itself.
+        let due = oldest.plus(i64::from(days.saturating_sub(1)) * DAY);
+        if now >= due && !self.relay.status().await?.reindexing {
+            tracing::info!("the index is filled anew, so that its server's files are rid of what was erased");
+            self.relay.reindex().await?;
+        }
+        Ok(())
+    }
+
+    /// Brings the erasure log and its copy in Redis up to each other (rule E8): once at the start, after Redis was away, and once
+    /// a minute.
+    async fn level_log(&self) -> Result<(), Fault> {
+        let (Some(log), Some(copy)) = (&self.erasing.log, &self.erasing.copy) else { return Ok(()) };
+        let (taken_over, level) = {
+            let level = self.erasing.level.lock();
+            (level.taken_over, level.since.as_ref().is_some_and(|since| since.elapsed() < COPY))
+        };
+        if !taken_over {
+            // It had nothing to say at the start, or Redis was away then.
+            let copied = copy.read().await?;
+            if copied.foreign > 0 {
+                tracing::error!(
+                    entries = copied.foreign,
+                    "the copy of the erasure log has entries of another deployment, or altered"
+                );
+            }
+            let lines = log.lacks(copied.lines);
+            if !lines.is_empty() {
+                let (tombstones, now) = (self.tombstones.clone(), self.ports.clock.now());
+                let done = erasure_log::replay_unknown(&self.database, lines.clone(), tombstones, now).await?;
+                tracing::warn!(lines = lines.len(), ?done, "the erasure log lacked lines that its copy has");
+                self.relay.wake();
+                let log = log.clone();
+                let written =
+                    self.tasks.blocking("erasure log", move || lines.iter().try_for_each(|line| log.append(line))).await;
+                written.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be written"))??;
+            }
+            self.erasing.level.lock().taken_over = true;
+        }
+        if !level {
+            self.erasing.level.lock().since = None;
+            copy.catch_up(log, &self.tasks).await?;
+            self.erasing.level.lock().since = Some(Stopwatch::start());
+        }
+        Ok(())
     }
 
     /// Does what is due of one erasure. What cannot be done now is noted with its reason.
@@ -345,12 +419,20 @@ impl State {
         Ok(())
     }
 
+    /// The line of an erasure, in the log and in its copy.
     async fn log(&self, erasure: &Erasure) -> Result<(), Fault> {
         let Some(log) = self.erasing.log.clone() else { return Ok(()) };
         let of = erasure.clone();
         let line = self.database.read(move |db| Line::of(db, &of)).await?;
-        let written = self.tasks.blocking("erasure log", move || log.append(&line)).await;
+        let logged = line.clone();
+        let written = self.tasks.blocking("erasure log", move || log.append(&logged)).await;
         written.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be written"))??;
+        if let Some(copy) = &self.erasing.copy
+            && let Err(fault) = copy.put([&line]).await
+        {
+            self.erasing.level.lock().since = None;
+            return Err(Fault { message: format!("the copy of the erasure log: {}", fault.message), ..fault });
+        }
         Ok(())
     }
 
@@ -452,11 +534,7 @@ impl State {
             return Err(Fault::new(Reason::StoreUnavailable, format!("the search index still holds {left} of them")));
         }
         self.index.reclaim().await?;
-        let detail = if self.index.is_view() {
-            "until the log of the database file is folded in"
-        } else {
-            "until the index server has rewritten its segments, which was asked for, and rotated its log"
-        };
+        let detail = if self.index.is_view() { "until the log of the database file is folded in" } else { INDEX_FILES };
         self.database
             .write(move |db| {
                 let found = erasures::stores(db, erasure_id)?.into_iter().find(|row| row.store == "longterm.index");
@@ -513,11 +591,13 @@ impl State {
             .await?;
         if clean {
             tracing::info!(%erasure_id, "an erasure is closed: nothing of it was found again");
+            Instruments::global().erasures.add(1, &[Label::new("state", "closed")]);
             if logs {
                 // The line of the close; without it a restore still erases what the first line names.
+                // The copy gets it at the next look.
                 let closed = Erasure { close_time: Some(now), ..erasure.clone() };
                 if let Err(fault) = self.log(&closed).await {
-                    tracing::error!(%erasure_id, reason = fault.reason.name(), "the erasure log lacks the close of an erasure");
+                    tracing::error!(%erasure_id, reason = fault.reason.name(), "the erasure log or its copy lacks the close of an erasure yet");
                 }
             }
             self.fold().await?;
@@ -545,9 +625,12 @@ impl State {
             let waiting = erasures::waiting(db, erasure_id)?;
             let memories = erasures::count_records(db, erasure_id)?;
             let mentions = erasures::items(db, erasure_id, Item::Mention, false, ERASE_MENTIONS)?;
-            Ok::<_, Fault>(Some((erasure, stores, waiting, memories, mentions)))
+            Ok::<_, Fault>(Some((erasure, stores, waiting, memories, mentions, Relay::since(db)?)))
         };
-        let Some((erasure, mut stores, waiting, memories, mentions)) = self.database.read(read).await? else { return Ok(None) };
+        let Some((erasure, mut stores, waiting, memories, mentions, since)) = self.database.read(read).await? else {
+            return Ok(None);
+        };
+        self.index_files(&erasure, since, &mut stores);
         stores.extend(self.backups_of(&erasure, now).await);
         stores.sort_by(|a, b| a.store.cmp(&b.store));
         let gone = erasure.close_time.is_some() && stores.iter().all(|row| row.medium == Medium::Gone);
@@ -586,6 +669,20 @@ impl State {
         Ok(Some(receipt))
     }
 
+    /// What is known of an index server's files: rid of it once a copy that was created later has taken the place of all earlier
+    /// ones; else by when that is.
+    fn index_files(&self, erasure: &Erasure, since: Option<Timestamp>, stores: &mut [StoreRow]) {
+        let Some(closed) = erasure.close_time.filter(|_| !self.index.is_view()) else { return };
+        for row in stores.iter_mut().filter(|row| row.store == "longterm.index" && row.medium == Medium::Pending) {
+            if since.is_some_and(|since| since > closed) {
+                (row.medium, row.gone_by) = (Medium::Gone, None);
+                row.detail.clear();
+            } else {
+                row.gone_by = self.erasing.index_days.map(|days| closed.plus(i64::from(days) * DAY));
+            }
+        }
+    }
+
     /// Copies of the database from before the erasure was done.
     async fn backups_of(&self, erasure: &Erasure, now: Timestamp) -> Option<StoreRow> {
         let folder = self.erasing.backups.clone()?;
@@ -594,7 +691,7 @@ impl State {
             self.tasks.blocking("backups of an erasure", move || crate::backup::made_before(&folder, until)).await.ok()?;
         let newest = older.last().copied();
         let days = self.erasing.backup_days;
-        let gone_by = newest.zip(days).map(|(made, days)| made.plus(i64::from(days) * strata_core::time::DAY));
+        let gone_by = newest.zip(days).map(|(made, days)| made.plus(i64::from(days) * DAY));
         let detail = match (newest, days) {
             (None, _) => "",
             (Some(_), Some(_)) => "until the backups from before are deleted; restoring one does not bring it back",

@@ -5,10 +5,12 @@
 //!   erasures.jsonl   a line per erasure when it is asked for, another one when it is closed: HASH SPACE JSON
 //!   HASH             blake3(hash of the line before || JSON): a line that was altered or taken out shows
 //! ```
+//!
+//! Where there is a Redis, each line is there too ([`LogCopy`]), signed: the file may be lost with its volume.
 
 use crate::metadata::erasures::{self, Erasure, Item, Scope, Sight, Step};
 use crate::metadata::wipe::{self, At, Sweep, Tally};
-use crate::metadata::{Sql as _, Visible, ledger, owner, search};
+use crate::metadata::{Sql as _, Visible, derived, ledger, owner, search};
 use crate::scope::OwnerScope;
 use parking_lot::Mutex;
 use rusqlite::Connection;
@@ -19,8 +21,11 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strata_core::policy::gate::Tombstones;
+use strata_core::policy::gate::{Seals, Tombstones};
 use strata_core::{AgentId, Fault, MemoryId, Owner, Reason, TenantId, Timestamp, UserId};
+use strata_runtime::TaskGroup;
+use strata_runtime::redis_mirror::RedisMirror;
+use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Database;
 use uuid::Uuid;
 
@@ -29,6 +34,14 @@ pub const FILE: &str = "erasures.jsonl";
 
 /// Names the row of `meta` that says that a database was restored and nothing was erased again yet.
 pub const PENDING: &str = "erasures_to_replay";
+/// Value of [`PENDING`]: there was a log to replay.
+pub const PENDING_LOG: &str = "restored";
+/// Value of [`PENDING`]: there was none, and whoever restored accepted that.
+pub const PENDING_LOST: &str = "restored, erasures lost";
+
+/// Hash of the copy in Redis, and what its lines are signed for.
+const COPY: &str = "strata:erasures";
+const SIGNED: &str = "erasure log";
 
 /// What one line says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +126,11 @@ impl Line {
             episodes: ids(Item::Episode)?,
             redacted: ids(Item::Redacted)?,
         })
+    }
+
+    /// What it is told apart by: the erasure, and whether it is the line of the close.
+    const fn name(&self) -> (Uuid, bool) {
+        (self.erasure_id, self.close_time.is_some())
     }
 
     fn owner(&self) -> Result<Owner, Fault> {
@@ -237,7 +255,7 @@ impl ErasureLog {
         file.seek(SeekFrom::End(0)).map_err(at(&path))?;
         file.sync_all().map_err(at(&path))?;
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))?;
-        let known = lines.iter().map(|line| (line.erasure_id, line.close_time.is_some())).collect();
+        let known = lines.iter().map(Line::name).collect();
         Ok(Self { path, open: Arc::new(Mutex::new(Open { file, last, known })) })
     }
 
@@ -247,7 +265,7 @@ impl ErasureLog {
     /// [`LogError`]; a part of the line may be there then, and is cut off at the next open or append.
     pub fn append(&self, line: &Line) -> Result<(), LogError> {
         let mut open = self.open.lock();
-        let name = (line.erasure_id, line.close_time.is_some());
+        let name = line.name();
         if open.known.contains(&name) {
             return Ok(());
         }
@@ -265,6 +283,114 @@ impl ErasureLog {
         open.known.insert(name);
         Ok(())
     }
+
+    /// Names of its lines.
+    fn names(&self) -> BTreeSet<(Uuid, bool)> {
+        self.open.lock().known.clone()
+    }
+
+    /// Those of `lines` that are not in it.
+    pub(crate) fn lacks(&self, lines: Vec<Line>) -> Vec<Line> {
+        let open = self.open.lock();
+        lines.into_iter().filter(|line| !open.known.contains(&line.name())).collect()
+    }
+
+    /// Every line, as it stands in the file.
+    fn lines(&self) -> Result<Vec<Line>, LogError> {
+        // Nobody appends meanwhile: half a line would be taken for a cut one.
+        let _open = self.open.lock();
+        let text = std::fs::read_to_string(&self.path).map_err(at(&self.path))?;
+        parse(&self.path, &text).map(|(lines, ..)| lines)
+    }
+}
+
+/// What stands in the copy of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Lines, oldest erasure first.
+    pub lines: Vec<Line>,
+    /// Entries that this deployment did not sign: another one's, or altered.
+    pub foreign: usize,
+}
+
+/// The copy of the log in Redis: a field per line of one hash, signed with the tenant's key, so that nobody who only reaches
+/// Redis can have something erased. Order is no matter: every line stands for itself.
+#[derive(Clone, Debug)]
+pub struct LogCopy {
+    mirror: RedisMirror,
+    seals: Seals,
+}
+
+impl LogCopy {
+    /// In a Redis, signed with the deployment's secret.
+    #[must_use]
+    pub fn new(pool: RedisPool, secret: &[u8]) -> Self {
+        Self { mirror: RedisMirror::new(pool, COPY), seals: Seals::new(secret) }
+    }
+
+    fn field((erasure_id, closed): (Uuid, bool)) -> String {
+        format!("{erasure_id}:{}", if closed { "closed" } else { "asked" })
+    }
+
+    /// Every line of it.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    pub async fn read(&self) -> Result<Copied, Fault> {
+        let mut out = Copied::default();
+        for (field, text) in self.mirror.read().await? {
+            let line = text.split_once(' ').and_then(|(signature, json)| {
+                let line: Line = serde_json::from_str(json).ok()?;
+                let tenant = TenantId::new(line.tenant.clone()).ok()?;
+                let signed = self.seals.verify(&tenant, SIGNED, json.as_bytes(), signature);
+                (signed && field == Self::field(line.name())).then_some(line)
+            });
+            match line {
+                Some(line) => out.lines.push(line),
+                None => out.foreign += 1,
+            }
+        }
+        out.lines.sort_by_key(|line| (line.request_time, line.close_time));
+        Ok(out)
+    }
+
+    /// Writes lines; one that is there is written again.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_FULL`.
+    pub async fn put<'a>(&self, lines: impl IntoIterator<Item = &'a Line>) -> Result<(), Fault> {
+        let mut texts = Vec::new();
+        for line in lines {
+            let json = serde_json::to_string(line).map_err(|_| Fault::new(Reason::Internal, "a line cannot be written"))?;
+            let tenant = TenantId::new(line.tenant.clone())?;
+            texts.push((Self::field(line.name()), format!("{} {json}", self.seals.sign(&tenant, SIGNED, json.as_bytes()))));
+        }
+        Ok(self.mirror.put(&texts).await?)
+    }
+
+    /// Gives the copy what the file has and it does not. Redis may have lost anything, or was away.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_FULL`.
+    pub async fn catch_up(&self, log: &ErasureLog, tasks: &TaskGroup) -> Result<(), Fault> {
+        // By name: it may hold as many and lack some, where entries of another deployment stand beside them.
+        let there = self.mirror.names().await?;
+        if log.names().into_iter().all(|name| there.contains(&Self::field(name))) {
+            return Ok(());
+        }
+        let file = log.clone();
+        let lines = tasks.blocking("erasure log", move || file.lines()).await;
+        let lines = lines.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be read"))??;
+        self.put(lines.iter().filter(|line| !there.contains(&Self::field(line.name())))).await
+    }
+}
+
+/// Lines of the file and of its copy, each once.
+#[must_use]
+pub fn union(mut file: Vec<Line>, copy: Vec<Line>) -> Vec<Line> {
+    let known: BTreeSet<_> = file.iter().map(Line::name).collect();
+    file.extend(copy.into_iter().filter(|line| !known.contains(&line.name())));
+    file
 }
 
 /// What a replay did.
@@ -317,6 +443,35 @@ pub async fn replay_pending(
     Ok(done)
 }
 
+/// Erases what the log knows of and the journal of the database does not: another file was put in its place by hand, or the
+/// copy came back after it.
+///
+/// # Errors
+/// As the database says.
+pub async fn replay_unknown(
+    database: &Database,
+    lines: Vec<Line>,
+    tombstones: Tombstones,
+    now: Timestamp,
+) -> Result<Replayed, Fault> {
+    let unknown = move |db: &Connection| {
+        let mut out = Vec::new();
+        for line in lines {
+            if erasures::any(db, line.erasure_id)?.is_none() {
+                out.push(line);
+            }
+        }
+        Ok::<_, Fault>(out)
+    };
+    let lines = database.read(unknown).await?;
+    if lines.is_empty() {
+        return Ok(Replayed::default());
+    }
+    let done = database.write(move |db| replay(db, &lines, &tombstones, now)).await?;
+    database.checkpoint().await?;
+    Ok(done)
+}
+
 /// Erases again what an older database brings back. Runs before anything is served, in the caller's transaction.
 ///
 /// # Errors
@@ -362,8 +517,17 @@ fn replay_line(db: &Connection, line: &Line, tombstones: &Tombstones, now: Times
     let owner_ids = erasures::owner_ids(db, &erasure)?;
     let visible = Visible { user_id: stored.user_id, owner_ids, revision: 0 };
     let ids: BTreeSet<MemoryId> = line.records.iter().copied().map(MemoryId).collect();
-    // What the records say stands in them: they are back.
-    let (versions, mut scopes) = erasures::gather(db, &visible, &ids)?;
+    // What the records say stands in them: they are back. What was made of them says what others say, too: it goes, but is not
+    // looked for.
+    let (mut named, mut made) = (BTreeSet::new(), Vec::new());
+    for id in &ids {
+        if derived::is_made(db, *id)? {
+            made.push(*id);
+        } else {
+            named.insert(*id);
+        }
+    }
+    let (versions, mut scopes) = erasures::gather(db, &visible, &named)?;
     scopes.push(Scope { turns: line.turns.clone(), ..Scope::default() });
     if known.is_none() {
         // Other layers were not brought back by this: nothing is left to do there.
@@ -374,7 +538,7 @@ fn replay_line(db: &Connection, line: &Line, tombstones: &Tombstones, now: Times
     }
     let sight = Sight::of(&scopes);
     let mut tally = Tally::default();
-    for id in versions.keys() {
+    for id in versions.keys().chain(&made) {
         wipe::remove(db, &erasure, tombstones, *id, now, &mut tally)?;
     }
     for (item, ids) in [(Item::Entity, &line.entities), (Item::Skill, &line.skills), (Item::Episode, &line.episodes)] {

@@ -1,7 +1,7 @@
 //! From a statement as given to one that passed the gate: language work, slot resolution (rule K0) and the refusing rules,
 //! all before any transaction begins (case C134).
 
-use crate::metadata::insert::Material;
+use crate::metadata::insert::{Material, Passed};
 use crate::recall::{caller_space, checked};
 use crate::scope::OwnerScope;
 use crate::state::State;
@@ -9,10 +9,11 @@ use crate::write;
 use std::collections::BTreeSet;
 use strata_api::convert::longterm::indexed_text;
 use strata_core::policy::authz::{Layer, Role};
-use strata_core::policy::gate::{self, Attestation, Door, GateSettings, Gated, Slot, Statement, Submission};
+use strata_core::policy::gate::{self, Attestation, Door, GateSettings, Gated, Reading, Readings, Slot, Statement, Submission};
 use strata_core::policy::ownership::{self, Place};
 use strata_core::record::{Kind, SourceRef, Value};
 use strata_core::{FactKey, Fault, MemoryId, Timestamp};
+use strata_text::clean::normal;
 use strata_text::pii::labelled;
 use strata_text::slots::SlotMatch;
 use strata_text::{TextFeatures, features, terms};
@@ -34,9 +35,6 @@ pub struct Submitter<'a> {
     /// Arrival.
     pub now: Timestamp,
 }
-
-/// A statement that passed, and what its insertion needs.
-pub type Passed = (Gated, Material);
 
 /// Runs the gate. A sentence that names several values of a set ("allergic to peanuts and shrimp") makes a statement of
 /// each (rule K11): the first is the answer, the others go with it.
@@ -64,7 +62,12 @@ pub fn submit(
 /// # Errors
 /// `GATE_PII`, `GATE_PROVENANCE` listing every rule that refused, never the text.
 pub fn readmit(state: &State, settings: &GateSettings, by: &Submitter<'_>, statement: Statement) -> Result<Passed, Fault> {
-    let slot = statement.key.clone().map(|key| Slot { spec: state.registry.spec(key.as_str()), key, value: None });
+    let slot = statement.key.clone().map(|key| Slot {
+        spec: state.registry.spec(key.as_str()),
+        key,
+        value: None,
+        readings: Readings::default(),
+    });
     Read::of(state, by, &statement)?.run(state, settings, by, statement, slot, gate::readmit)
 }
 
@@ -203,22 +206,64 @@ fn words_of(key: &str) -> String {
     out
 }
 
-/// Rule K0: an alias leads to its registered key; a keyless statement is matched by the registry's wordings, in its own
-/// words first, then in the quote's. Several only where a sentence names several values of a set.
+/// What the registry's wordings read in a statement.
+struct Worded {
+    content: Vec<SlotMatch>,
+    /// Empty where the content is its own quote.
+    quote: Vec<SlotMatch>,
+}
+
+impl Worded {
+    fn of(state: &State, statement: &Statement) -> Self {
+        let same = statement.content == statement.source_quote;
+        Self {
+            content: state.matcher.match_all(&statement.content),
+            quote: if same { Vec::new() } else { state.matcher.match_all(&statement.source_quote) },
+        }
+    }
+
+    /// Keys and values of a statement that names no key, or no value: in its own words first, then in the quote's.
+    fn slots(&self, state: &State, statement: &Statement) -> Vec<(FactKey, Value)> {
+        if let Some(first) = self.content.first() {
+            // One value of a single slot: what a second sentence says of it is another statement.
+            let many = if state.registry.is_set(&first.key) { usize::MAX } else { 1 };
+            let of_key = self.content.iter().filter(|slot| slot.key == first.key).take(many);
+            return of_key.map(|slot| (slot.key.clone(), Value::Text(slot.value.clone()))).collect();
+        }
+        let [found] = self.quote.as_slice() else { return Vec::new() };
+        // The content must be about that value: a quote may say more than its statement.
+        let fixed = !statement.source_quote.contains(&found.value);
+        let about = fixed || statement.content.contains(&found.value);
+        about.then(|| (found.key.clone(), Value::Text(found.value.clone()))).into_iter().collect()
+    }
+
+    /// What they read of one key.
+    fn readings(&self, statement: &Statement, key: &FactKey) -> Readings {
+        let read = |found: &[SlotMatch], text: &str| {
+            let of_key = found.iter().filter(|slot| slot.key == *key);
+            of_key.map(|slot| Reading { normal: normal(&slot.value), written: text.contains(&slot.value) }).collect()
+        };
+        Readings { content: read(&self.content, &statement.content), quote: read(&self.quote, &statement.source_quote) }
+    }
+}
+
+/// Rule K0: an alias leads to its registered key; a keyless statement is matched by the registry's wordings. Several only
+/// where a sentence names several values of a set.
 fn slots<'a>(state: &'a State, statement: &Statement) -> Result<Vec<Slot<'a>>, Fault> {
     let apart = matches!(statement.kind, Kind::Assumption | Kind::ModelSuggestion);
-    let resolved: Vec<(FactKey, Option<Value>)> = match &statement.key {
-        Some(key) => {
-            let key = state.registry.resolve(key);
-            let found: Vec<_> = match statement.value {
-                Some(_) => Vec::new(),
-                None => matched(state, statement).into_iter().filter(|(found, _)| *found == key).collect(),
-            };
+    let named = statement.key.as_ref().map(|key| state.registry.resolve(key));
+    if apart && named.is_none() {
+        return Ok(Vec::new());
+    }
+    let worded = Worded::of(state, statement);
+    let resolved: Vec<(FactKey, Option<Value>)> = match (named, &statement.value) {
+        (Some(key), Some(_)) => vec![(key, None)],
+        (Some(key), None) => {
+            let found: Vec<_> = worded.slots(state, statement).into_iter().filter(|(found, _)| *found == key).collect();
             if found.is_empty() { vec![(key, None)] } else { found.into_iter().map(|(key, value)| (key, Some(value))).collect() }
         }
-        None if apart => Vec::new(),
-        None if statement.value.is_some() => matched(state, statement).into_iter().take(1).map(|(key, _)| (key, None)).collect(),
-        None => matched(state, statement).into_iter().map(|(key, value)| (key, Some(value))).collect(),
+        (None, Some(_)) => worded.slots(state, statement).into_iter().take(1).map(|(key, _)| (key, None)).collect(),
+        (None, None) => worded.slots(state, statement).into_iter().map(|(key, value)| (key, Some(value))).collect(),
     };
     let mut out = Vec::with_capacity(resolved.len());
     for (key, value) in resolved {
@@ -229,30 +274,7 @@ fn slots<'a>(state: &'a State, statement: &Statement) -> Result<Vec<Slot<'a>>, F
         {
             return Err(ownership::owned_by(key.as_str(), &Place::new(spec.scope, ""), 0).with("layer", layer.name()));
         }
-        out.push(Slot { key, spec, value });
+        out.push(Slot { readings: worded.readings(statement, &key), key, spec, value });
     }
     Ok(out)
-}
-
-fn matched(state: &State, statement: &Statement) -> Vec<(FactKey, Value)> {
-    let first_key = |found: Vec<SlotMatch>| -> Vec<(FactKey, Value)> {
-        let key = found.first().map(|slot| slot.key.clone());
-        let of_key = found.into_iter().filter(|slot| Some(&slot.key) == key.as_ref());
-        let values = of_key.map(|slot| (slot.key, Value::Text(slot.value)));
-        // One value of a single slot: what a second sentence says of it is another statement.
-        match key.as_ref().is_some_and(|key| state.registry.is_set(key)) {
-            true => values.collect(),
-            false => values.take(1).collect(),
-        }
-    };
-    let in_content = state.matcher.match_all(&statement.content);
-    if !in_content.is_empty() {
-        return first_key(in_content);
-    }
-    let mut in_quote = state.matcher.match_all(&statement.source_quote).into_iter();
-    let (Some(found), None) = (in_quote.next(), in_quote.next()) else { return Vec::new() };
-    // The content must be about that value: a quote may say more than its statement.
-    let fixed = !statement.source_quote.contains(&found.value);
-    let about = fixed || statement.content.contains(&found.value);
-    about.then_some((found.key, Value::Text(found.value))).into_iter().collect()
 }

@@ -2,7 +2,7 @@
 //! insert path; every read is filtered to one owner inside the query and checked again on the row.
 //!
 //! ```text
-//!   gRPC -> service (claims -> OwnerScope, wire -> Statement)
+//!   gRPC -> service, over call (claims -> OwnerScope, wire -> Statement)
 //!        -> intake  (text features, slot: strata-text)        outside any transaction
 //!        -> gate::judge                                       refusing rules, pure
 //!        -> related (words, meaning)                          what it replaces without a common slot (rule K0)
@@ -12,12 +12,17 @@
 //! ```
 
 mod admin;
+mod aspects;
 pub mod audit;
 pub mod backup;
+mod binding;
+mod call;
 mod control;
 mod episodes;
 mod erase;
+mod erasing;
 pub mod erasure_log;
+mod in_force;
 pub mod index;
 mod intake;
 mod maintenance;
@@ -30,6 +35,7 @@ pub mod relay;
 mod role;
 mod scope;
 mod service;
+mod shown;
 pub mod state;
 mod sync;
 mod target;

@@ -4,6 +4,7 @@
 //!   02:00 by the clock port, or RunMaintenance
 //!        -> users, in order of their rows         a cursor survives a restart
 //!           -> one snapshot of the user's records -> Planner (pure)      a dry run ends here
+//!              -> a model, where there is one, words the summaries         bounded; else the rules' words stand
 //!              -> batches on the writer thread, each step judged again    rest, and wait while the index is behind
 //! ```
 //!
@@ -15,10 +16,11 @@ mod merge;
 mod plan;
 mod repeated;
 pub mod rescan;
+mod reword;
 
 use crate::metadata::insert::derived;
 use crate::metadata::maintenance::{self as store, Job, Means, StoredUser};
-use crate::metadata::{row, search};
+use crate::metadata::{query, row, search};
 use crate::state::State;
 use crate::write::{self, Context};
 use futures::StreamExt as _;
@@ -35,13 +37,16 @@ use strata_api::error;
 use strata_core::policy::forgetting::{AutoRule, Fate, Scope, Step};
 use strata_core::policy::gate::{self, Tombstones};
 use strata_core::policy::modes::Mode;
+use strata_core::policy::quota::Quota;
 use strata_core::record::Status;
 use strata_core::{Fault, MemoryId, Owner, Reason, TenantId, Timestamp, UserId};
 use strata_runtime::metrics::{Instruments, Label};
 use strata_runtime::ports::{Stopwatch, pause};
 use strata_runtime::{Claims, TaskGroup};
+use strata_text::summarise::Summariser;
 use tokio::sync::mpsc;
 use tonic::Status as GrpcStatus;
+use uuid::Uuid;
 
 /// The mode of long-term memory for a tenant as it is now.
 pub type ModeSource = Arc<dyn Fn(&TenantId) -> Mode + Send + Sync>;
@@ -117,7 +122,11 @@ pub struct Maintenance {
     state: Arc<State>,
     mode: ModeSource,
     tasks: TaskGroup,
+    /// Words summaries; without one the rules do.
+    summariser: Option<Arc<dyn Summariser>>,
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// The run that has the turn.
+    current: Arc<Mutex<Option<Uuid>>>,
     last: Arc<Mutex<Last>>,
 }
 
@@ -129,8 +138,8 @@ impl fmt::Debug for Maintenance {
 
 impl Maintenance {
     /// Over the role's state; [`Maintenance::spawn`] starts the nightly run.
-    pub fn new(state: Arc<State>, mode: ModeSource, tasks: TaskGroup) -> Self {
-        Self { state, mode, tasks, turn: Arc::default(), last: Arc::default() }
+    pub fn new(state: Arc<State>, mode: ModeSource, tasks: TaskGroup, summariser: Option<Arc<dyn Summariser>>) -> Self {
+        Self { state, mode, tasks, summariser, turn: Arc::default(), current: Arc::default(), last: Arc::default() }
     }
 
     /// How it is, for people.
@@ -182,6 +191,7 @@ impl Maintenance {
             return Ok(());
         }
         let Ok(_turn) = self.turn.try_lock() else { return Ok(()) };
+        *self.current.lock() = Some(self.state.ports.ids.next());
         let after = run.and_then(|text| {
             let (of, after) = text.split_once(':')?;
             (of.parse::<i64>().ok()? == day).then(|| after.parse::<i64>().ok())?
@@ -219,12 +229,25 @@ impl Maintenance {
             user,
             rules: request.rules.iter().enumerate().map(named).collect::<Result<_, _>>()?,
         };
-        let turn = self.take_turn(ask.dry_run)?;
+        let run_id = self.state.ports.ids.next();
+        let turn = self.take_turn(ask.dry_run, run_id)?;
         let (tell, told) = mpsc::channel(MESSAGES);
-        let this = self.clone();
+        let (this, by) = (self.clone(), claims.caller.clone());
         self.tasks.spawn("maintenance run", async move {
             let _turn = turn;
-            if let Err(fault) = this.run(&ask, 0, None, Some(&tell)).await {
+            let begun = pb::RunMaintenanceResponse { run_id: run_id.to_string(), ..Default::default() };
+            if tell.send(Ok(begun)).await.is_err() {
+                return;
+            }
+            let run = async {
+                if !ask.dry_run {
+                    let rules: Vec<&str> = ask.rules.iter().map(|rule| rule.name()).collect();
+                    let user = ask.user.as_ref().map_or("", |user| user.as_str());
+                    this.state.note(&by, "MAINTENANCE_RUN", user, rules.join(" ")).await?;
+                }
+                this.run(&ask, 0, None, Some(&tell)).await
+            };
+            if let Err(fault) = run.await {
                 // Who went away needs no answer.
                 let _ = tell.send(Err(error::status(fault))).await;
             }
@@ -238,18 +261,22 @@ impl Maintenance {
         if user_id.is_empty() { Ok(claims.caller.user.clone()) } else { claims.caller.user_for(user_id).map(Some) }
     }
 
-    /// The turn of a run that writes; a dry run needs none.
-    fn take_turn(&self, dry_run: bool) -> Result<Option<tokio::sync::OwnedMutexGuard<()>>, Fault> {
+    /// The turn of a run that writes; a dry run needs none. Who comes second is told which run has it (case C051).
+    fn take_turn(&self, dry_run: bool, run_id: Uuid) -> Result<Option<tokio::sync::OwnedMutexGuard<()>>, Fault> {
         if dry_run {
             return Ok(None);
         }
-        Arc::clone(&self.turn).try_lock_owned().map(Some).map_err(|_| {
-            Fault::new(Reason::Overloaded, "a run is under way; there is one at a time")
-                .with("field", "maintenance")
-                .with("limit", "1")
-                .with("unit", "runs")
-                .retry_after(5_000)
-        })
+        if let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() {
+            *self.current.lock() = Some(run_id);
+            return Ok(Some(turn));
+        }
+        let current = self.current.lock().map(|id| id.to_string()).unwrap_or_default();
+        Err(Fault::new(Reason::Overloaded, "a run is under way; there is one at a time")
+            .with("run_id", current)
+            .with("field", "maintenance")
+            .with("limit", "1")
+            .with("unit", "runs")
+            .retry_after(5_000))
     }
 
     /// Whether the mode of the tenant allows no more than expiry (rule D1).
@@ -292,6 +319,7 @@ impl Maintenance {
                 steps: Vec::new(),
                 totals: wire_totals(&totals),
                 expiry_only: ask.tenant.as_ref().is_some_and(|tenant| self.expiry_only(tenant)),
+                run_id: String::new(),
             };
             let _ = tell.send(Ok(last)).await;
         }
@@ -307,6 +335,7 @@ impl Maintenance {
         totals: &mut Totals,
     ) -> Result<bool, Fault> {
         let mut after = from;
+        let mut budget = reword::Budget::default();
         loop {
             let (tenant, user) = (ask.tenant.clone(), ask.user.clone());
             let page = self.state.database.read(move |db| store::users(db, after, tenant.as_ref(), user.as_ref(), USERS)).await?;
@@ -318,7 +347,7 @@ impl Maintenance {
                     return Ok(false);
                 }
                 let watch = Stopwatch::start();
-                let entries = self.user(&user, ask).await?;
+                let entries = self.user(&user, ask, &mut budget, tell).await?;
                 for entry in &entries {
                     let wire = wire_entry(entry);
                     *totals.entry((rule_of(&entry.step), wire.action, wire.state)).or_default() += 1;
@@ -371,8 +400,23 @@ impl Maintenance {
     }
 
     /// Plans one user, and does it unless it is a dry run.
-    async fn user(&self, user: &StoredUser, ask: &Ask) -> Result<Vec<Entry>, Fault> {
-        let plan = self.plan(user, ask).await?;
+    async fn user(
+        &self,
+        user: &StoredUser,
+        ask: &Ask,
+        budget: &mut reword::Budget,
+        tell: Option<&mpsc::Sender<Result<pb::RunMaintenanceResponse, GrpcStatus>>>,
+    ) -> Result<Vec<Entry>, Fault> {
+        let mut plan = self.plan(user, ask).await?;
+        if !ask.dry_run {
+            let gone = async {
+                match tell {
+                    Some(tell) => tell.closed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            self.reword(&mut plan, budget, gone).await;
+        }
         let done = if ask.dry_run { vec![Progress::Planned; plan.steps.len()] } else { self.carry_out(user, &plan).await? };
         let entries = plan.steps.into_iter().zip(done).filter_map(|(step, done)| {
             let progress = match &step {
@@ -456,11 +500,15 @@ impl Maintenance {
         let (registry, policy) = (Arc::clone(&self.state.registry), self.state.settings.load_full());
         let write = move |db: &rusqlite::Connection| {
             let means = Means { settings: &policy.forgetting, gate: &policy.gate, registry: &registry };
-            let mut done = Vec::with_capacity(steps.len());
+            let (mut done, mut worded) = (Vec::with_capacity(steps.len()), Vec::new());
             for (step, made) in &steps {
                 done.push(match (step, made) {
                     (Step::Do { permit, wanted, .. }, _) => store::carry_out(db, &job, means, permit, *wanted)?,
-                    (Step::Make { .. }, Some(Made::Summary(summary))) => make_summary(db, &job, means, summary)?,
+                    (Step::Make { .. }, Some(Made::Summary(summary))) => {
+                        let (made, by_model) = make_summary(db, &job, means, summary)?;
+                        worded.extend(summary.by_model.is_some().then_some(made && by_model));
+                        made
+                    }
                     (Step::Make { .. }, Some(Made::Proposal(proposal))) => propose(db, &job, means, &tombstones, proposal)?,
                     (Step::Make { .. } | Step::Keep { .. }, _) => false,
                 });
@@ -474,10 +522,13 @@ impl Maintenance {
             if done.contains(&true) {
                 crate::metadata::owner::next_revision(db, job.user_id)?;
             }
-            Ok::<_, Fault>(done)
+            Ok::<_, Fault>((done, worded))
         };
-        let done = self.state.database.write(write).await?;
+        let (done, worded) = self.state.database.write(write).await?;
         self.state.relay.wake();
+        for stored in worded {
+            reword::count(if stored { "stored" } else { "overtaken" });
+        }
         for (at, done) in part.iter().zip(done) {
             out[*at] = if done { Progress::Done } else { Progress::Skipped };
         }
@@ -506,7 +557,9 @@ fn propose(
             return Ok(false);
         }
     }
-    let context = Context { scope: &proposal.scope, actor: Job::ACTOR, settings: means.gate, tombstones, now: job.now };
+    // What is put together takes less room than what it stands for: no quota.
+    let quota = Quota::default();
+    let context = Context { scope: &proposal.scope, actor: Job::ACTOR, settings: means.gate, tombstones, quota, now: job.now };
     let mut made = None;
     for (gated, material) in &proposal.passed {
         let s = gated.statement();
@@ -525,16 +578,24 @@ fn propose(
     Ok(true)
 }
 
-fn make_summary(db: &rusqlite::Connection, job: &Job, means: Means<'_>, summary: &Summary) -> Result<bool, Fault> {
+/// Makes a summary; answers whether it is there, and whether in the words of a model.
+fn make_summary(db: &rusqlite::Connection, job: &Job, means: Means<'_>, summary: &Summary) -> Result<(bool, bool), Fault> {
     let w = job.writing(&summary.owner, summary.stored);
+    // Two summaries may come to the same words by a model that leaves out what tells them apart: then the rules' are taken.
+    let by_model = match &summary.by_model {
+        Some((gated, material)) if query::twin(db, summary.stored, &gated.identity())?.is_none() => Some((gated, material)),
+        Some(_) | None => None,
+    };
+    let (gated, material) = by_model.unwrap_or((&summary.gated, &summary.material));
     let making = derived::Making {
-        gated: &summary.gated,
-        material: &summary.material,
+        gated,
+        material,
+        by_model: by_model.is_some(),
         members: &summary.members,
         span: summary.span,
         replaces: summary.replaces,
     };
-    derived::summary(db, &w, means.gate, &making)
+    Ok((derived::summary(db, &w, means.gate, &making)?, by_model.is_some()))
 }
 
 const fn memory_of(step: &Step) -> MemoryId {
@@ -566,7 +627,7 @@ fn wire_entry(entry: &Entry) -> pb::MaintenanceStep {
     let common = pb::MaintenanceStep {
         memory_id: memory_of(&entry.step).to_string(),
         user_id: entry.owner.user.as_str().to_owned(),
-        agent_id: entry.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        agent_id: entry.owner.agent_id().to_owned(),
         rule: rule_of(&entry.step).name().to_owned(),
         state: state.into(),
         ..Default::default()

@@ -1,9 +1,10 @@
 //! Entities, relations and skills: the handlers. Their words make a statement, which goes through the gate like any other.
-
+use crate::call::{Call, Pager, Service, asked_too_much, binding, etag, parts, revision, wire_outcome};
+use crate::in_force::in_force;
 use crate::intake::{self, Submitter};
 use crate::metadata::insert::Material;
 use crate::metadata::{Visible, entities, query, skills};
-use crate::service::{Call, Pager, Service, asked_too_much, binding, etag, in_force, parts, revision, wire, wire_outcome};
+use crate::shown::item_of_key;
 use crate::state::State;
 use crate::write::{self, Meant, Outcome, Put};
 use rusqlite::Connection;
@@ -139,13 +140,7 @@ impl Service {
                 let mut properties = Vec::new();
                 for (key, records) in query::under(db, visible, &found.entity.prefix, now)? {
                     for (record, labels) in in_force(records, registry.is_set(&key), by_agent) {
-                        properties.push(pb::RecallItem {
-                            memory: Some(wire(db, &record)?),
-                            score: 1.0,
-                            paths: vec!["key".to_owned()],
-                            labels: labels.into_iter().map(str::to_owned).collect(),
-                            ..pb::RecallItem::default()
-                        });
+                        properties.push(item_of_key(db, &record, &labels)?);
                     }
                 }
                 Ok(Some(pb::GetEntityResponse {

@@ -1,14 +1,14 @@
 //! Quality at the service: what was shown and used, drawn for review, reviewed, and what follows (rules Q1 to Q4, D3).
 
-use crate::metadata::quality;
-use crate::metadata::query::evidence;
 use crate::metadata::row::by_id;
+use crate::metadata::{ledger, quality};
+use crate::shown;
 use crate::state::State;
 use std::sync::Arc;
 use strata_api::admin::v1 as pb;
 use strata_api::convert::admin::wire_mode;
 use strata_api::convert::common::{self, wire_finding, wire_time};
-use strata_api::convert::{longterm as convert, quality as wire};
+use strata_api::convert::quality as wire;
 use strata_core::limits;
 use strata_core::policy::quality::{alarms, hit_rate, token_share};
 use strata_core::time::HOUR;
@@ -47,6 +47,8 @@ pub(crate) async fn sample(
     let page = limits::page("count", r.count, SAMPLES, SAMPLES_MAX)?;
     let now = state.ports.clock.now();
     let seed = request_id.unwrap_or_else(|| state.ports.ids.next());
+    // Whoever reviews reads what users said.
+    state.note(&Claims::of(request)?.caller, "REVIEW_SAMPLED", "", page.size.to_string()).await?;
     // What was answered before is counted before it is drawn from.
     state.recall.settle().await;
     let samples = state
@@ -59,7 +61,7 @@ pub(crate) async fn sample(
                     sample_id: sample.sample_id.to_string(),
                     recall_id: sample.recall_id.to_string(),
                     shown_time: Some(wire_time(sample.shown_at)),
-                    memory: Some(convert::memory(&found.record, &evidence(db, sample.memory_id)?)),
+                    memory: Some(shown::wire(db, &found)?),
                 });
             }
             Ok::<_, Fault>(out)
@@ -83,8 +85,15 @@ pub(crate) async fn review(
     let sample_id = Uuid::parse_str(&r.sample_id).map_err(|_| Fault::field("sample_id", "is not a sample id (a UUID)"))?;
     let verdict = wire::verdict("verdict", r.verdict)?;
     let (settings, now) = (state.settings.load().quality.clone(), state.ports.clock.now());
-    let (reviews, causes) =
-        state.database.write(move |db| quality::review(db, &tenant, (sample_id, verdict), &reviewer, &settings, now)).await?;
+    let by = Claims::of(request)?.caller.clone();
+    let (reviews, causes) = state
+        .database
+        .write(move |db| {
+            let reviewed = quality::review(db, &tenant, (sample_id, verdict), &reviewer, &settings, now)?;
+            ledger::administered(db, now, &by, "REVIEWED", "", &format!("{sample_id} {}", verdict.name()))?;
+            Ok::<_, Fault>(reviewed)
+        })
+        .await?;
     Instruments::global().reviews.add(1, &[Label::new("verdict", verdict.name())]);
     if causes.mode() != strata_core::policy::modes::Mode::Normal {
         tracing::warn!(suggested = causes.mode().name(), reviews = reviews.total(), "reviews suggest another mode (rule D3)");

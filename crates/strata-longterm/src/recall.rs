@@ -18,6 +18,7 @@ use crate::metadata::search::{self, Candidate, Counted, QueryWeights, Recalled};
 use crate::metadata::{Visible, query, row};
 use crate::relay::Relay;
 use crate::scope::OwnerScope;
+use crate::shown::wire;
 use arc_swap::ArcSwap;
 use moka::sync::Cache;
 use rusqlite::Connection;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 use strata_api::convert::{common, longterm as convert};
 use strata_api::longterm::v1 as pb;
+use strata_core::policy::conflict::POSSIBLY_SUPERSEDED;
 use strata_core::policy::recall::{
     self as policy, Bounds, Fused, Fusion, GateContext, KeywordMatch, OrderFacts, RecallSettings, Rerank, Score, ScoreFacts,
 };
@@ -76,6 +78,10 @@ const INDEX_WAIT: Duration = Duration::from_millis(1_500);
 const INDEX_SHARE: f64 = 0.4;
 /// A shorter wait than this says nothing of the index.
 const HURRY: Duration = Duration::from_millis(250);
+/// Superseded records that are looked at a leg, for what replaced them: a value that changes daily must not crowd out the rest.
+const REPLACED_HITS: u32 = 8;
+/// What is found by the words of what it replaced is somewhat less to the point than what is found by its own.
+const REPLACED_SHARE: f32 = 0.9;
 /// Failures of the index in a row that open the breaker.
 const BREAKER_FAILURES: u32 = 3;
 /// Longest time the breaker stays open before one call tries again, in microseconds.
@@ -177,6 +183,10 @@ struct Prepared {
     weights: QueryWeights,
     keyed: Vec<Candidate>,
     pending: Vec<PendingRow>,
+    /// Of which records the successors are wanted; none when the owner has no superseded ones, or they are asked for themselves.
+    replaced: Option<RecordFilter>,
+    /// Superseded records the index has still to be told of.
+    pending_replaced: Vec<PendingRow>,
     /// The index lacks more than `pending` holds: words are then looked up in the truth.
     behind: bool,
 }
@@ -194,6 +204,8 @@ struct PendingRow {
 #[derive(Debug, Default)]
 struct Found {
     legs: Legs,
+    /// The same over superseded records.
+    replaced: Legs,
     /// The query's vector, for the pending rows.
     query: Option<Vec<f32>>,
     degraded: bool,
@@ -304,9 +316,11 @@ impl Recall {
         }
         let user_id = prepared.user_id;
         let (query, legs) = (found.query.take(), std::mem::take(&mut found.legs));
+        let replaced = std::mem::take(&mut found.replaced);
         let space = self.parts.index.space().map(|space| space.model.clone());
         let min_similarity = self.parts.embedder.as_ref().map_or(1.0, |e| f64::from(e.identity().min_similarity));
-        let decision = Decision { asked: asked.clone(), settings, prepared, legs, query, space, min_similarity, searches };
+        let decision =
+            Decision { asked: asked.clone(), settings, prepared, legs, replaced, query, space, min_similarity, searches };
         let (items, findings) = if decision.settings.rerank == Rerank::Remote && asked.query.is_some() {
             self.decide_reranked(decision).await?
         } else {
@@ -423,6 +437,13 @@ impl Recall {
                     prepared.weights = search::query_weights(db, &prepared.owner_ids, &terms)?;
                     let ids = search::pending(db, &prepared.owner_ids, PENDING_ROWS)?;
                     prepared.behind = ids.len() == PENDING_ROWS;
+                    prepared.replaced = replaced_filter(&asked.filter).filter(|_| prepared.weights.records > 0);
+                    if let Some(filter) = prepared.replaced.take()
+                        && search::any_superseded(db, &prepared.owner_ids)?
+                    {
+                        prepared.pending_replaced = pending_rows(db, &prepared, ids.clone(), &filter, space.as_deref(), &cached)?;
+                        prepared.replaced = Some(filter);
+                    }
                     prepared.pending = pending_rows(db, &prepared, ids, &asked.filter, space.as_deref(), &cached)?;
                 }
                 Ok(Some(prepared))
@@ -444,39 +465,24 @@ impl Recall {
         let query =
             LegQuery { dense: found.query.clone(), sparse: prepared.weights.known.clone(), limit, filter: asked.filter.clone() };
         let asks = query.dense.is_some() || !query.sparse.is_empty();
+        let of_replaced =
+            prepared.replaced.clone().map(|filter| LegQuery { limit: REPLACED_HITS.min(limit), filter, ..query.clone() });
         let legs = async {
             if !asks {
-                return Some(Legs::default());
+                return Some((Legs::default(), Legs::default()));
             }
-            if !self.parts.relay.complete() || !self.breaker.lets_through(asked.filter.now) {
-                return None;
-            }
-            // The caller's time is not the index's alone: keys and words are still to be looked up after it.
-            let wait = CallContext::current().remaining().map_or(INDEX_WAIT, |left| INDEX_WAIT.min(left.mul_f64(INDEX_SHARE)));
-            match tokio::time::timeout(wait, self.parts.index.search(owner, &query)).await {
-                Ok(Ok(legs)) => {
-                    self.breaker.answered();
-                    Some(legs)
+            let replaced = async {
+                match &of_replaced {
+                    Some(query) => self.parts.index.search(owner, query).await,
+                    None => Ok(Legs::default()),
                 }
-                Ok(Err(_)) => {
-                    self.breaker.failed(asked.filter.now);
-                    self.parts.relay.suspect();
-                    None
-                }
-                Err(_) => {
-                    // A full wait says that the index hangs: the next ones do not wait for it. A caller in a hurry says nothing.
-                    if wait == INDEX_WAIT {
-                        self.breaker.hung(asked.filter.now);
-                    } else if wait >= HURRY {
-                        self.breaker.failed(asked.filter.now);
-                    }
-                    None
-                }
-            }
+            };
+            self.answered(asked.filter.now, futures::future::try_join(self.parts.index.search(owner, &query), replaced)).await
         };
         let embeds = async {
             if query.dense.is_some() {
-                self.embed_pending(&mut prepared.pending).await;
+                let rows = prepared.pending.iter_mut().chain(&mut prepared.pending_replaced);
+                self.embed_pending(rows).await;
             }
         };
         let (legs, ()) = futures::join!(legs, embeds);
@@ -490,12 +496,52 @@ impl Recall {
         }
         if legs.is_none() || prepared.behind {
             let (ids, sparse, filter) = (prepared.owner_ids.clone(), query.sparse, asked.filter.clone());
-            let keyword = self.parts.database.read(move |db| search::keyword_leg(db, &ids, &sparse, &filter, limit)).await?;
-            found.legs = Legs { dense: legs.unwrap_or_default().dense, keyword };
+            let replaced = prepared.replaced.clone();
+            let keyword = move |db: &Connection| {
+                search::keyword_legs(db, &ids, &sparse, (&filter, limit), (replaced.as_ref(), REPLACED_HITS))
+            };
+            let (keyword, of_replaced) = self.parts.database.read(keyword).await?;
+            let (legs, replaced) = legs.unwrap_or_default();
+            found.legs = Legs { dense: legs.dense, keyword };
+            found.replaced = Legs { dense: replaced.dense, keyword: of_replaced };
         } else {
-            found.legs = legs.unwrap_or_default();
+            (found.legs, found.replaced) = legs.unwrap_or_default();
         }
         Ok(found)
+    }
+
+    /// Waits for an answer of the index, not longer than the caller can; none when it is not asked or does not answer.
+    async fn answered<T>(&self, now: Timestamp, asking: impl Future<Output = Result<T, Fault>>) -> Option<T> {
+        if !self.parts.relay.complete() || !self.breaker.lets_through(now) {
+            return None;
+        }
+        // The caller's time is not the index's alone: keys and words are still to be looked up after it.
+        let wait = CallContext::current().remaining().map_or(INDEX_WAIT, |left| INDEX_WAIT.min(left.mul_f64(INDEX_SHARE)));
+        match tokio::time::timeout(wait, asking).await {
+            Ok(Ok(answer)) => {
+                self.breaker.answered();
+                Some(answer)
+            }
+            Ok(Err(_)) => {
+                self.breaker.failed(now);
+                self.parts.relay.suspect();
+                None
+            }
+            Err(_) => {
+                // A full wait says that the index hangs: the next ones do not wait for it. A caller in a hurry says nothing.
+                if wait == INDEX_WAIT {
+                    self.breaker.hung(now);
+                } else if wait >= HURRY {
+                    self.breaker.failed(now);
+                }
+                None
+            }
+        }
+    }
+
+    /// What the index finds, for a write that can do without: nothing when it does not answer.
+    pub(crate) async fn near(&self, owner: &Owner, query: &LegQuery) -> Legs {
+        self.answered(query.filter.now, self.parts.index.search(owner, query)).await.unwrap_or_default()
     }
 
     /// The query's vector, when dense search can be used.
@@ -533,11 +579,11 @@ impl Recall {
     }
 
     /// Makes the vectors of rows the index has still to be told of; content never changes, so they are kept.
-    async fn embed_pending(&self, pending: &mut [PendingRow]) {
+    async fn embed_pending<'a>(&self, pending: impl Iterator<Item = &'a mut PendingRow>) {
         let Some(embedder) = self.parts.embedder.as_ref().filter(|embedder| !embedder.is_caller()) else { return };
         let dims = self.parts.index.space().map_or(0, |space| space.dims);
         let mut missing: Vec<&mut PendingRow> =
-            pending.iter_mut().filter(|row| row.vector.is_none() && row.content.is_some()).take(PENDING_EMBEDS).collect();
+            pending.filter(|row| row.vector.is_none() && row.content.is_some()).take(PENDING_EMBEDS).collect();
         if missing.is_empty() {
             return;
         }
@@ -619,6 +665,19 @@ fn record_filter(owner: &Owner, asked: &convert::Filter, now: Timestamp) -> Reco
     filter
 }
 
+/// Of which records the successors are wanted: superseded ones, whatever their time and labels, since it is the successor that
+/// has to pass the caller's filter. None for who asks for other statuses.
+fn replaced_filter(asked: &RecordFilter) -> Option<RecordFilter> {
+    (asked.statuses == [Status::Active]).then(|| RecordFilter {
+        statuses: vec![Status::Superseded],
+        tiers: Vec::new(),
+        marks: Vec::new(),
+        from: None,
+        to: None,
+        ..asked.clone()
+    })
+}
+
 fn pending_rows(
     db: &Connection,
     prepared: &Prepared,
@@ -647,6 +706,7 @@ struct Decision {
     settings: RecallSettings,
     prepared: Prepared,
     legs: Legs,
+    replaced: Legs,
     query: Option<Vec<f32>>,
     space: Option<String>,
     min_similarity: f64,
@@ -804,6 +864,8 @@ impl Decision {
         }
         let mut keyword = passing;
 
+        let replacing = self.replacing(db, gate, gated)?;
+        let (weights, settings) = (&self.prepared.weights, &self.settings);
         let mut late = BTreeSet::new();
         for (memory_id, row) in pending {
             let version = row.candidate.row.version;
@@ -817,6 +879,22 @@ impl Decision {
             }
             late.insert(memory_id);
             rows.insert(memory_id, row.candidate);
+        }
+        // What replaced a hit is found in its stead, once a leg (rule K0).
+        let mut linked = BTreeSet::new();
+        for (candidate, cosine, words) in replacing {
+            let (memory_id, version) = (candidate.row.memory_id, candidate.row.version);
+            for (leg, score) in [(&mut dense, cosine), (&mut keyword, words)] {
+                let Some(score) = score.map(|score| score * REPLACED_SHARE) else { continue };
+                match leg.iter_mut().find(|hit| hit.memory_id == memory_id) {
+                    Some(hit) => hit.score = hit.score.max(score),
+                    None => {
+                        linked.insert(memory_id);
+                        leg.push(LegHit { memory_id, version, score });
+                    }
+                }
+            }
+            rows.entry(memory_id).or_insert(candidate);
         }
         for leg in [&mut dense, &mut keyword] {
             cut_hits(leg, self.settings.leg_limit(self.asked.k.size) as usize);
@@ -833,11 +911,56 @@ impl Decision {
             paths.extend(ranks.dense.is_some().then_some("dense"));
             paths.extend(ranks.keyword.is_some().then_some("keyword"));
             paths.extend(late.contains(&id).then_some("pending"));
+            paths.extend(linked.contains(&id).then_some("link"));
             let score = self.score(fused, &candidate);
             items.push(Item { candidate, score, ranks, raw, paths, labels: Vec::new() });
         }
         items.sort_by(|a, b| self.order(a, b));
         Ok(items)
+    }
+
+    /// What stands today in the place of superseded records that were found, with the cosine and the BM25 of those (rule K0):
+    /// "where do I live?" finds "I live in Berlin", which was replaced by "I moved to Munich".
+    #[expect(clippy::type_complexity, reason = "one caller")]
+    fn replacing(
+        &mut self,
+        db: &Connection,
+        gate: GateContext,
+        gated: bool,
+    ) -> Result<Vec<(Candidate, Option<f32>, Option<f32>)>, Fault> {
+        let Some(filter) = self.prepared.replaced.take() else { return Ok(Vec::new()) };
+        let (legs, pending) = (std::mem::take(&mut self.replaced), std::mem::take(&mut self.prepared.pending_replaced));
+        let (weights, owners) = (&self.prepared.weights, &self.prepared.owner_ids);
+        let mut found: BTreeMap<MemoryId, (Option<f32>, Option<f32>)> = BTreeMap::new();
+        for hit in &legs.dense {
+            found.entry(hit.memory_id).or_default().0 = Some(hit.score);
+        }
+        for hit in &legs.keyword {
+            found.entry(hit.memory_id).or_default().1 = Some(hit.score);
+        }
+        // What the index does not know yet is read from the truth.
+        for row in &pending {
+            let cosine = match (&self.query, &row.vector) {
+                (Some(query), Some(vector)) if query.len() == vector.len() => Some(dot(query, vector).clamp(-1.0, 1.0)),
+                _ => None,
+            };
+            let words = (row.words.score > 0.0).then_some(row.words.score as f32);
+            found.insert(row.candidate.row.memory_id, (cosine, words));
+        }
+        let mut out = Vec::new();
+        for (memory_id, (cosine, mut words)) in found {
+            let Some(old) = search::candidate(db, owners, memory_id, &filter)? else { continue };
+            if gated && words.is_some() {
+                let matched = search::keyword_match(db, old.owner_id, memory_id, old.length, &weights.known)?;
+                words = words.filter(|_| policy::keyword_gate(matched, weights.mass, gate, &self.settings));
+            }
+            if cosine.is_none() && words.is_none() {
+                continue;
+            }
+            let Some(newest) = search::successor(db, memory_id)? else { continue };
+            out.extend(search::candidate(db, owners, newest, &self.asked.filter)?.map(|newest| (newest, cosine, words)));
+        }
+        Ok(out)
     }
 
     /// One value per slot (rules K8, K10, P2): of what is in force the agent's before the user's, TEMPORARY before STABLE,
@@ -1026,9 +1149,8 @@ impl Decision {
         if record.kind == Kind::Summary {
             labels.push("SUMMARY".to_owned());
         }
-        let evidence = query::evidence(db, record.memory_id)?;
         Ok(Some(pb::RecallItem {
-            memory: Some(convert::memory(record, &evidence)),
+            memory: Some(wire(db, &stored)?),
             score: item.score.score,
             paths: item.paths.iter().map(|path| (*path).to_owned()).collect(),
             explain: if self.asked.explain { explain(&item.score, item.ranks, item.raw) } else { Default::default() },
@@ -1064,7 +1186,7 @@ fn put_under_newer(items: &mut Vec<Item>) {
             if place < at {
                 at -= 1;
             }
-            item.labels.push("POSSIBLY SUPERSEDED".to_owned());
+            item.labels.push(POSSIBLY_SUPERSEDED.to_owned());
             items.insert(at + 1, item);
         }
         at += 1;

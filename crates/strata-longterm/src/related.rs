@@ -3,7 +3,7 @@
 //! found still stands; the texts of records never change.
 
 use crate::index::{LegQuery, RecordFilter};
-use crate::intake::Passed;
+use crate::metadata::insert::{Passed, Related};
 use crate::metadata::query;
 use crate::recall::caller_space;
 use crate::scope::OwnerScope;
@@ -14,7 +14,6 @@ use std::time::Duration;
 use strata_core::policy::conflict::{Replacement, replacement};
 use strata_core::policy::gate::{Gated, Standing, is_user};
 use strata_core::record::{Kind, Tier};
-use strata_core::text::Aspect;
 use strata_core::{Fault, MemoryId, Timestamp};
 use strata_text::embed::{Purpose, normalise};
 use strata_text::{aspect, query_terms};
@@ -27,22 +26,6 @@ const BY_WORDS: usize = 24;
 const BY_MEANING: u32 = 8;
 /// Longest wait for the statement's vector; without it the words decide.
 const EMBED_WAIT: Duration = Duration::from_millis(250);
-
-/// Records whose aspects are kept: to read one takes longer than to look for it, and a user's newest are compared again at
-/// every write.
-const ASPECTS: u64 = 8_192;
-
-/// Aspects of records.
-pub type Aspects = moka::sync::Cache<MemoryId, Arc<Aspect>>;
-
-/// None yet.
-#[must_use]
-pub fn aspects() -> Aspects {
-    moka::sync::Cache::new(ASPECTS)
-}
-
-/// What a statement does to a record of another slot.
-pub type Related = (MemoryId, Replacement);
 
 /// Whether the statement is one that may replace others: the user's own lasting words.
 fn replaces(gated: &Gated) -> bool {
@@ -67,6 +50,8 @@ impl State {
         }
         let content = gated.statement().content.clone();
         let mut said = aspect(&content);
+        // The next write compares this one, if it comes to be stored.
+        self.aspects.insert(material.memory_id, Arc::new(said.clone()));
         // A correction says by its source that something was wrong.
         said.changes |= gated.statement().source == strata_core::record::Source::UserCorrection;
         let mut cosines: HashMap<MemoryId, f64> = HashMap::new();
@@ -87,7 +72,7 @@ impl State {
             .read(scope, move |db, visible| {
                 let Some(owner) = visible.own(db, &asked)? else { return Ok(Vec::new()) };
                 let near_ids: Vec<MemoryId> = cosines.keys().copied().collect();
-                let mut out: Vec<(f64, usize, Related)> = Vec::new();
+                let mut out: Vec<(bool, f64, usize, Related)> = Vec::new();
                 for old in query::replaceable(db, owner, &terms, BY_WORDS, &near_ids)? {
                     // Two keyed statements meet in their slot, or not at all.
                     if keyed && old.keyed {
@@ -108,12 +93,13 @@ impl State {
                     let replacement = if old.is_set { replacement.min(Replacement::May) } else { replacement };
                     if !(keyed && replacement == Replacement::May) {
                         let shared = aspect.topics.intersection(&said.topics).count();
-                        out.push((cosine.unwrap_or_default(), shared, (old.id, replacement)));
+                        let same_relation = !aspect.relations.is_disjoint(&said.relations);
+                        out.push((same_relation, cosine.unwrap_or_default(), shared, (old.id, replacement)));
                     }
                 }
                 // The likest first: of several that may be replaced that one is asked about.
-                out.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(a.2.0.cmp(&b.2.0)));
-                Ok(out.into_iter().map(|(_, _, related)| related).collect())
+                out.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)).then(b.2.cmp(&a.2)).then(a.3.0.cmp(&b.3.0)));
+                Ok(out.into_iter().map(|(.., related)| related).collect())
             })
             .await?;
         material.related = found.unwrap_or_default();
@@ -136,7 +122,7 @@ impl State {
     async fn by_meaning(&self, scope: &OwnerScope, now: Timestamp, vector: Vec<f32>) -> HashMap<MemoryId, f64> {
         let filter = RecordFilter::active(scope.owner(), now);
         let query = LegQuery { dense: Some(vector), sparse: Vec::new(), limit: BY_MEANING, filter };
-        let legs = self.index.search(scope.owner(), &query).await.unwrap_or_default();
+        let legs = self.recall.near(scope.owner(), &query).await;
         legs.dense.into_iter().map(|hit| (hit.memory_id, f64::from(hit.score))).collect()
     }
 }

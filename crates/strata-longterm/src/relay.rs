@@ -6,6 +6,7 @@
 //!                      one snapshot    outside any transaction     one write       it waits          one write
 //! ```
 //!
+//! - Each tenant's rows go in their order, and tenants in turn: one that has a backlog delays no other.
 //! - Rows are taken off a moment after they are delivered, many at once: every commit waits for the disk, and the writes of
 //!   callers would wait behind it.
 //! - Embedding and the index are never waited for inside a transaction (case C134).
@@ -21,7 +22,7 @@
 //!   asked; recall is by key and words until it is whole.
 
 use crate::index::{Index, IndexOp, Prepared, Space};
-use crate::metadata::search::{self, Change};
+use crate::metadata::search::{self, Change, Lanes};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
@@ -51,6 +52,12 @@ const META_SPACE: &str = "index.space";
 const META_CURSOR: &str = "index.reindex";
 /// Name in `meta` of what a reindex fills: absent, the copy that is searched; else [`Rebuild`], the second one.
 const META_REBUILD: &str = "index.rebuild";
+
+/// Name in `meta` of when the copy was created that is being filled; absent when it was there before.
+const META_CREATED: &str = "index.created";
+/// Name in `meta` of when the copy was created that holds everything: what was deleted before was never in it, and the copies
+/// from before are dropped.
+const META_SINCE: &str = "index.since";
 
 /// A second copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,12 +131,14 @@ struct Shared {
     complete: AtomicBool,
     walk: Mutex<Walk>,
     delivered: Mutex<Option<Delivered>>,
+    /// Tenant up to which the last round looked.
+    last_tenant: Mutex<Option<String>>,
 }
 
 /// Rows of the outbox that the index has and that are still to be taken off.
 struct Delivered {
     since: Stopwatch,
-    last_seq: i64,
+    lanes: Lanes,
     rows: usize,
     /// Records that are in the index with their vector.
     with_vector: Vec<MemoryId>,
@@ -192,6 +201,7 @@ impl Relay {
             complete: AtomicBool::new(false),
             walk: Mutex::default(),
             delivered: Mutex::default(),
+            last_tenant: Mutex::default(),
         };
         let relay = Self { shared: Arc::new(shared) };
         let first = current.clone();
@@ -242,6 +252,7 @@ impl Relay {
             .write(move |db| {
                 if cursor.is_none() {
                     search::set_meta(db, META_CURSOR, Some(""))?;
+                    search::set_meta(db, META_CREATED, None)?;
                 }
                 search::walked(db, after)
             })
@@ -262,6 +273,7 @@ impl Relay {
             .database
             .write(move |db| {
                 search::set_meta(db, META_REBUILD, rebuild.map(Rebuild::text))?;
+                search::set_meta(db, META_CREATED, None)?;
                 search::set_meta(db, META_CURSOR, Some(""))
             })
             .await?;
@@ -362,6 +374,15 @@ impl Relay {
         Ok(search::meta(db, META_CURSOR)?.map(|text| record_from(&text)))
     }
 
+    /// When the copy of the index was created that holds everything: nothing that was deleted before was ever in it, and no
+    /// other copy is left. None when that is not known.
+    ///
+    /// # Errors
+    /// As the database says.
+    pub(crate) fn since(db: &rusqlite::Connection) -> Result<Option<Timestamp>, SqliteError> {
+        Ok(search::meta(db, META_SINCE)?.and_then(|text| text.parse().ok()).map(Timestamp))
+    }
+
     /// How it is doing now.
     ///
     /// # Errors
@@ -403,22 +424,30 @@ impl Relay {
             shared.prepared.store(true, Ordering::Release);
         }
         let model = shared.index.space().map(|space| space.model.clone());
-        let (of_batch, after) = (model.clone(), shared.delivered.lock().as_ref().map_or(0, |delivered| delivered.last_seq));
-        let batch = shared.database.read(move |db| search::outbox_batch(db, after, BATCH_ROWS, of_batch.as_deref())).await?;
+        let after = shared.delivered.lock().as_ref().map(|delivered| delivered.lanes.clone()).unwrap_or_default();
+        let (of_batch, last_tenant) = (model.clone(), shared.last_tenant.lock().clone());
+        let read = move |db: &rusqlite::Connection| {
+            search::outbox_batch(db, &after, last_tenant.as_deref(), BATCH_ROWS, of_batch.as_deref())
+        };
+        let batch = shared.database.read(read).await?;
         let worked = batch.rows > 0;
         if worked {
             let with_vector = self.deliver(batch.changes).await?;
             let mut held = shared.delivered.lock();
             let held = held.get_or_insert_with(|| Delivered {
                 since: Stopwatch::start(),
-                last_seq: 0,
+                lanes: Lanes::new(),
                 rows: 0,
                 with_vector: Vec::new(),
             });
-            (held.last_seq, held.rows) = (batch.last_seq, held.rows + batch.rows);
+            held.lanes.extend(batch.lanes);
+            held.rows += batch.rows;
             held.with_vector.extend(with_vector);
+            *shared.last_tenant.lock() = batch.last_tenant;
         }
-        self.take_off(!walk).await?;
+        // At once while a reindex runs: one that fails would hold up what an erasure waits for by its rests.
+        let walking = shared.walk.lock().running;
+        self.take_off(!walk || walking).await?;
         let walked = walk && self.walk(model).await?;
         let mut state = shared.state.lock();
         (state.index_down, state.embedder_down) = (false, false);
@@ -430,11 +459,11 @@ impl Relay {
     async fn take_off(&self, now: bool) -> Result<(), SqliteError> {
         let shared = &self.shared;
         let due = |held: &mut Delivered| now || held.rows >= BATCH_ROWS || held.since.elapsed() >= LINGER;
-        let Some(Delivered { last_seq, with_vector, .. }) = shared.delivered.lock().take_if(due) else { return Ok(()) };
+        let Some(Delivered { lanes, with_vector, .. }) = shared.delivered.lock().take_if(due) else { return Ok(()) };
         let model = self.model();
         let taken = shared.database.write(move |db| {
             search::mark_embedded(db, &model, &with_vector)?;
-            search::acknowledge(db, last_seq)
+            search::acknowledge(db, &lanes)
         });
         // Lost, they are delivered once more, which changes nothing.
         taken.await
@@ -443,6 +472,7 @@ impl Relay {
     /// Makes the index ready, and begins to fill what is not as it was left.
     async fn prepare(&self) -> Result<(), Stop> {
         let shared = &self.shared;
+        let before = shared.ports.clock.now();
         let found = shared.index.prepare().await.map_err(Stop::Index)?;
         let Walk { running, rebuild, .. } = *shared.walk.lock();
         let again = match (found, rebuild) {
@@ -459,6 +489,11 @@ impl Relay {
             tracing::warn!(?found, "the index is filled again from the records");
             self.walk_from_start(rebuild).await.map_err(Stop::Index)?;
         }
+        if found == Prepared::Fresh {
+            let name = if again.is_some() { META_CREATED } else { META_SINCE };
+            let since = (again.is_some() || shared.index.is_sole()).then(|| before.micros().to_string());
+            shared.database.write(move |db| search::set_meta(db, name, since.as_deref())).await?;
+        }
         Ok(())
     }
 
@@ -470,12 +505,14 @@ impl Relay {
             return Ok(false);
         }
         if let Some(asked) = rebuild.filter(|rebuild| !rebuild.begun) {
+            let created = shared.ports.clock.now().micros().to_string();
             shared.index.begin_rebuild().await.map_err(Stop::Index)?;
             let begun = Rebuild { begun: true, ..asked };
             shared
                 .database
                 .write(move |db| {
                     search::set_meta(db, META_REBUILD, Some(begun.text()))?;
+                    search::set_meta(db, META_CREATED, Some(&created))?;
                     // The step that was under way when this was asked for has moved it on.
                     search::set_meta(db, META_CURSOR, Some(""))
                 })
@@ -508,11 +545,12 @@ impl Relay {
         // Through: records that came meanwhile went through the outbox, in the new space from the start.
         shared.index.finish_rebuild().await.map_err(Stop::Index)?;
         let current = shared.index.space().cloned();
-        if let Some(earlier) = space.as_deref().and_then(space_from)
-            && current.as_ref().is_some_and(|current| *current != earlier)
-        {
-            shared.index.retire(&earlier).await.map_err(Stop::Index)?;
+        // Without an embedder now, vectors of the earlier one are kept: it may come back.
+        let earlier = space.as_deref().and_then(space_from);
+        if current.is_some() && current != earlier {
+            shared.index.retire(earlier.as_ref()).await.map_err(Stop::Index)?;
         }
+        let sole = shared.index.is_sole();
         let (text, walked) = (current.as_ref().map(space_text), rebuild.map(|rebuild| Rebuild { begun: true, ..rebuild }.text()));
         let closed = shared
             .database
@@ -523,6 +561,10 @@ impl Relay {
                 if let Some(text) = &text {
                     search::set_meta(db, META_SPACE, Some(text))?;
                 }
+                if let (Some(created), true) = (search::meta(db, META_CREATED)?, sole) {
+                    search::set_meta(db, META_SINCE, Some(&created))?;
+                }
+                search::set_meta(db, META_CREATED, None)?;
                 search::set_meta(db, META_REBUILD, None)?;
                 search::set_meta(db, META_CURSOR, None)?;
                 Ok(true)

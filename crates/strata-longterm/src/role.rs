@@ -2,9 +2,12 @@
 
 use crate::admin::Admin;
 use crate::backup::Backups;
+use crate::binding;
+use crate::call::Service;
 use crate::control::DatabaseControl;
-use crate::erase::{self, Erasing, Journal};
-use crate::erasure_log::{self, ErasureLog, Line};
+use crate::erase::{self, Journal};
+use crate::erasing::Erasing;
+use crate::erasure_log::{self, Copied, ErasureLog, Line, LogCopy, LogError};
 use crate::index::exact::{ExactIndex, HOT_BYTES};
 use crate::index::qdrant::{QdrantIndex, QdrantSettings};
 use crate::index::{Index, Space};
@@ -12,7 +15,6 @@ use crate::maintenance::{Maintenance, ModeSource};
 use crate::metadata::{erasures, query, search};
 use crate::recall::{Recall, RecallParts};
 use crate::relay::{Relay, RelayStatus};
-use crate::service::Service;
 use crate::state::State;
 use crate::target::Target;
 use arc_swap::ArcSwap;
@@ -27,14 +29,17 @@ use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemorySer
 use strata_api::page::PageTokens;
 use strata_core::limits::MESSAGE_BYTES;
 use strata_core::policy::gate::{Challenges, Seals, Tombstones};
+use strata_core::policy::quota::QuotaSettings;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::{Fault, Reason, Timestamp};
+use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Database;
 use strata_runtime::{Ports, TaskGroup};
 use strata_text::embed::Embedder;
 use strata_text::rerank::Reranker;
 use strata_text::slots::SlotMatcher;
+use strata_text::summarise::Summariser;
 use tonic::service::Routes;
 
 /// Which index finds records.
@@ -63,12 +68,18 @@ pub struct LongtermDeps {
     pub backup_days: Option<u32>,
     /// Folder of the erasure log (rule E8); none: there is none.
     pub erasure_log: Option<PathBuf>,
+    /// The Redis that keeps a copy of the erasure log; none: the file is all there is.
+    pub erasure_copy: Option<RedisPool>,
     /// Makes vectors; without one recall goes by keys and words.
     pub embedder: Option<Arc<dyn Embedder>>,
     /// Takes the second look of `rerank = "remote"` (rule R9).
     pub reranker: Option<Arc<dyn Reranker>>,
+    /// Words the summaries of maintenance (rule F5); without one, or where it fails, the rules do.
+    pub summariser: Option<Arc<dyn Summariser>>,
     /// Known keys.
     pub registry: Arc<Registry>,
+    /// What each tenant may keep, replaced as a whole by a hot reload.
+    pub quotas: Arc<ArcSwap<QuotaSettings>>,
     /// The mode of long-term memory as it is now: in WRITE_OFF and BYPASS maintenance writes down what is over, no more
     /// (rule D1).
     pub mode: ModeSource,
@@ -89,6 +100,10 @@ pub struct RoleStatus {
     pub records: u64,
     /// The way to the index.
     pub relay: RelayStatus,
+    /// Erasures that are not closed, at most [`strata_core::limits::ERASE_OPEN_PAGE`].
+    pub erasures_open: u64,
+    /// When the oldest of them was asked for.
+    pub erasing_since: Option<Timestamp>,
 }
 
 /// The role.
@@ -111,19 +126,27 @@ impl LongtermRole {
             let identity = embedder.identity();
             Space { model: identity.name.clone(), dims: identity.dimensions }
         });
+        let index_days = match &deps.index {
+            IndexConfig::Qdrant(settings) if settings.erase_days > 0 => Some(settings.erase_days),
+            IndexConfig::Qdrant(_) | IndexConfig::Exact => None,
+        };
         let index: Arc<dyn Index> = match deps.index {
             IndexConfig::Exact => Arc::new(ExactIndex::new(deps.database.clone(), space, HOT_BYTES)),
             IndexConfig::Qdrant(settings) => Arc::new(QdrantIndex::new(settings, space)?),
         };
         let tasks = TaskGroup::new();
+        let digests = Tombstones::new(&deps.secret);
+        deps.database.write(move |db| binding::check(db, &digests)).await?;
+        let copy = deps.erasure_copy.map(|pool| LogCopy::new(pool, &deps.secret));
         let log = match deps.erasure_log {
             Some(folder) => {
                 let tombstones = Tombstones::new(&deps.secret);
-                Some(open_log(&deps.database, folder, tombstones, deps.ports.clock.now(), &tasks).await?)
+                Some(open_log(&deps.database, folder, copy.as_ref(), tombstones, deps.ports.clock.now(), &tasks).await?)
             }
             None => None,
         };
-        let erasing = Erasing { log, backups: deps.backups.clone(), backup_days: deps.backup_days, ..Erasing::default() };
+        let erasing =
+            Erasing { log, copy, backups: deps.backups.clone(), backup_days: deps.backup_days, index_days, ..Erasing::default() };
         let backups = Backups::new(deps.database.clone(), deps.backups, tasks.clone());
         let relay = Relay::open(deps.ports.clone(), deps.database.clone(), Arc::clone(&index), deps.embedder.clone()).await?;
         relay.spawn(&tasks);
@@ -142,7 +165,7 @@ impl LongtermRole {
             tokens: PageTokens::new(&deps.secret),
             challenges: Challenges::new(&deps.secret),
             tombstones: Tombstones::new(&deps.secret),
-            aspects: crate::related::aspects(),
+            aspects: crate::aspects::aspects(),
             seals: Seals::new(&deps.secret),
             erasing,
             tasks: tasks.clone(),
@@ -150,6 +173,7 @@ impl LongtermRole {
             settings: deps.settings,
             database: deps.database,
             registry: deps.registry,
+            quotas: deps.quotas,
             matcher,
             embedder: deps.embedder,
             index,
@@ -158,7 +182,7 @@ impl LongtermRole {
         };
         let state = Arc::new(state);
         erase::spawn(&state, &tasks);
-        let maintenance = Maintenance::new(Arc::clone(&state), deps.mode, tasks.clone());
+        let maintenance = Maintenance::new(Arc::clone(&state), deps.mode, tasks.clone(), deps.summariser);
         maintenance.spawn();
         Ok(Self { state, backups, maintenance, tasks })
     }
@@ -201,8 +225,14 @@ impl LongtermRole {
     /// # Errors
     /// As the database says.
     pub async fn status(&self) -> Result<RoleStatus, Fault> {
-        let records = self.state.database.read(query::count).await?;
-        Ok(RoleStatus { records, relay: self.state.relay.status().await? })
+        let read = |db: &rusqlite::Connection| Ok::<_, Fault>((query::count(db)?, erasures::open(db)?));
+        let (records, open) = self.state.database.read(read).await?;
+        Ok(RoleStatus {
+            records,
+            relay: self.state.relay.status().await?,
+            erasures_open: open.len() as u64,
+            erasing_since: open.first().map(|erasure| erasure.request_time),
+        })
     }
 
     /// Fills the index again from the rows, in the background. Answers how many records there are.
@@ -214,11 +244,12 @@ impl LongtermRole {
     }
 }
 
-/// Opens the erasure log, and writes what the database knows of and the log does not: its volume was lost, or the server
-/// stopped in between.
+/// Opens the erasure log, and writes what its copy or the database knows of and the log does not: its volume was lost, or the
+/// server stopped in between. What the database does not know of is erased from it before anything is served.
 async fn open_log(
     database: &Database,
     folder: PathBuf,
+    copy: Option<&LogCopy>,
     tombstones: Tombstones,
     now: Timestamp,
     tasks: &TaskGroup,
@@ -226,27 +257,49 @@ async fn open_log(
     let place = folder.clone();
     let log = tasks.blocking("erasure log", move || erasure_log::read(&place)).await;
     let log = log.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be opened"))?;
-    let pending = database.read(|db| search::meta(db, erasure_log::PENDING)).await?.is_some();
-    // A restore that was cut off. Without a log it would have refused, but for an order that it has noted: then there is none.
-    let lines = match log {
-        Err(erasure_log::LogError::Missing { .. }) => Vec::new(),
-        log => log?,
+    let copied = match copy {
+        Some(copy) => {
+            copy.read().await.inspect_err(|fault| tracing::warn!(%fault, "the copy of the erasure log waits for Redis"))
+        }
+        None => Ok(Copied::default()),
     };
-    if pending {
-        let done = erasure_log::replay_pending(database, lines, tombstones, "", "", now).await?;
-        tracing::warn!(?done, "what was erased since the backup is erased again");
+    let pending = database.read(|db| search::meta(db, erasure_log::PENDING)).await?;
+    let file = match log {
+        Ok(lines) => Some(lines),
+        Err(LogError::Missing { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // A restore that was cut off: without log and copy it would have refused, but for an order that it has noted.
+    let lost = file.is_none() && copied.as_ref().map_or(true, |copied| copied.lines.is_empty());
+    if lost && pending.as_deref() == Some(erasure_log::PENDING_LOG) {
+        return Err(Fault::new(
+            Reason::StoreUnavailable,
+            "a restored database has erasures to replay, and the erasure log is gone: bring it or its copy back, or restore again",
+        ));
+    }
+    let lines = erasure_log::union(file.unwrap_or_default(), copied.map(|copied| copied.lines).unwrap_or_default());
+    let done = if pending.is_some() {
+        erasure_log::replay_pending(database, lines.clone(), tombstones, "", "", now).await?.unwrap_or_default()
+    } else {
+        erasure_log::replay_unknown(database, lines.clone(), tombstones, now).await?
+    };
+    if done.removed > 0 {
+        tracing::warn!(?done, "what was erased since this database was written is erased again");
     }
     let read = |db: &rusqlite::Connection| erasures::all(db)?.iter().map(|erasure| Line::of(db, erasure)).collect();
-    let lines: Vec<Line> = database.read(read).await?;
+    let journal: Vec<Line> = database.read(read).await?;
     let work = move || {
         let log = ErasureLog::open(&folder)?;
         for line in &lines {
+            log.append(line)?;
+        }
+        for line in &journal {
             log.append(&Line { close_time: None, ..line.clone() })?;
             if line.close_time.is_some() {
                 log.append(line)?;
             }
         }
-        Ok::<_, crate::erasure_log::LogError>(log)
+        Ok::<_, LogError>(log)
     };
     let opened = tasks.blocking("erasure log", work).await;
     Ok(opened.map_err(|_| Fault::new(Reason::Internal, "the erasure log could not be opened"))??)

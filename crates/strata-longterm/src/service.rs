@@ -1,13 +1,16 @@
 //! The public service: claims and wire in, one read or one transaction, wire out. Nothing is decided here.
 
+use crate::call::{
+    ANSWER_BYTES, Call, Pager, Service, asked_too_much, binding, etag, finish, parts, revision, submit, wire_result,
+};
+use crate::in_force::in_force;
 use crate::intake::{self, Submitter};
-use crate::metadata::ledger::{self, RequestKey};
+use crate::metadata::StoredRecord;
+use crate::metadata::ledger::RequestKey;
 use crate::metadata::query::{self, CandidateCursor, Only};
-use crate::metadata::{StoredRecord, Visible};
-use crate::scope::OwnerScope;
-use crate::state::State;
-use crate::write::{self, Context, Outcome, Written};
-use prost::Message;
+use crate::shown::{item_of_key, wire};
+use crate::write::{self, Outcome};
+use prost::Message as _;
 use rusqlite::Connection;
 use std::sync::Arc;
 use strata_api::convert::common::{self, wire_finding};
@@ -16,220 +19,12 @@ use strata_api::error;
 use strata_api::longterm::v1 as pb;
 use strata_api::longterm::v1::long_term_memory_service_server::LongTermMemoryService;
 use strata_core::id::check_id;
-use strata_core::limits::{self, Page};
-use strata_core::policy::conflict::{Moment, second_check};
-use strata_core::policy::gate::{self, Attestation, Door, GateSettings};
+use strata_core::limits;
+use strata_core::policy::gate::{self, Attestation, Door};
 use strata_core::policy::status::is_valid;
-use strata_core::record::{Status, Tier};
+use strata_core::record::Status;
 use strata_core::{FactKey, Fault, MemoryId, Reason, Timestamp};
-use strata_runtime::Claims;
-use strata_runtime::task::detached_write;
 use tonic::{Request, Response, Status as GrpcStatus, Streaming};
-
-/// Bytes of records in one answer: below the largest message, with room for what goes around them (case C087).
-pub(crate) const ANSWER_BYTES: usize = limits::MESSAGE_BYTES - 256 * 1024;
-
-/// The service.
-#[derive(Clone, Debug)]
-pub struct Service {
-    pub(crate) state: Arc<State>,
-}
-
-impl Service {
-    /// Over the role's state.
-    #[must_use]
-    pub const fn new(state: Arc<State>) -> Self {
-        Self { state }
-    }
-}
-
-/// One verified call.
-pub(crate) struct Call {
-    pub(crate) claims: Claims,
-    pub(crate) scope: OwnerScope,
-    pub(crate) now: Timestamp,
-    pub(crate) settings: GateSettings,
-}
-
-impl Call {
-    pub(crate) fn read<T>(state: &State, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
-        let claims = Claims::of(request)?.clone();
-        let scope = OwnerScope::of(&claims, user_id, agent_id)?;
-        Ok(Self { scope, now: state.ports.clock.now(), settings: state.settings.load().gate.clone(), claims })
-    }
-
-    pub(crate) fn write<T>(state: &State, request: &Request<T>, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
-        Self::writing(state, Claims::of(request)?.clone(), user_id, agent_id)
-    }
-
-    /// [`Call::write`] for a stream, whose first message names the owner.
-    pub(crate) fn writing(state: &State, claims: Claims, user_id: &str, agent_id: &str) -> Result<Self, Fault> {
-        let scope = OwnerScope::writing(&claims, user_id, agent_id)?;
-        Ok(Self { scope, now: state.ports.clock.now(), settings: state.settings.load().gate.clone(), claims })
-    }
-
-    /// The request's key, when it carries an id.
-    pub(crate) fn key(&self, method: &'static str, request_id: &str, body: &impl Message) -> Result<Option<RequestKey>, Fault> {
-        let Some(request_id) = common::request_id(request_id)? else { return Ok(None) };
-        let mut hasher = blake3::Hasher::new();
-        let [tenant, user, agent] = self.scope.binding();
-        hasher.update(strata_core::id::join(&[method, tenant, user, agent]).as_bytes());
-        hasher.update(&body.encode_to_vec());
-        Ok(Some(RequestKey { request_id, method, body: *hasher.finalize().as_bytes() }))
-    }
-}
-
-impl State {
-    /// Runs a write in one transaction, once per request id; `answer` says whether it is to be remembered.
-    pub(crate) async fn once<T, F>(&self, call: &Call, key: Option<RequestKey>, work: F) -> Result<T, Fault>
-    where
-        T: Message + Default + Send + 'static,
-        F: FnOnce(&Connection, &Context<'_>) -> Result<(T, bool), Fault> + Send + 'static,
-    {
-        let (scope, actor, settings) = (call.scope.clone(), call.claims.caller.id.clone(), call.settings.clone());
-        let (tombstones, now) = (self.tombstones.clone(), call.now);
-        let (database, relay) = (self.database.clone(), self.relay.clone());
-        // A caller that goes away takes neither the write nor the news of it along: an outbox nobody is told of would grow
-        // old and push writes back.
-        detached_write(async move {
-            let answer = database
-                .write(move |db| {
-                    if let Some(answer) = replayed(db, &scope, key.as_ref(), now)? {
-                        return Ok(answer);
-                    }
-                    let context = Context { scope: &scope, actor: &actor, settings: &settings, tombstones: &tombstones, now };
-                    let (answer, remember) = work(db, &context)?;
-                    if let (true, Some(key), Some(visible)) = (remember, &key, Visible::of(db, &scope)?) {
-                        ledger::remember_answer(db, visible.user_id, key, &answer.encode_to_vec(), now)?;
-                    }
-                    Ok::<_, Fault>(answer)
-                })
-                .await;
-            relay.wake();
-            answer
-        })
-        .await
-    }
-
-    /// The answer of a request that was served before: looked for before anything else, so that a retry is answered alike
-    /// whatever has changed since.
-    pub(crate) async fn replay<T: Message + Default + Send + 'static>(
-        &self,
-        call: &Call,
-        key: Option<&RequestKey>,
-    ) -> Result<Option<T>, Fault> {
-        let Some(key) = key.cloned() else { return Ok(None) };
-        let (scope, now) = (call.scope.clone(), call.now);
-        self.database.read(move |db| replayed(db, &scope, Some(&key), now)).await
-    }
-
-    pub(crate) async fn read<T, F>(&self, scope: &OwnerScope, read: F) -> Result<Option<T>, Fault>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection, &Visible) -> Result<T, Fault> + Send + 'static,
-    {
-        let scope = scope.clone();
-        self.database
-            .read(move |db| match Visible::of(db, &scope)? {
-                Some(visible) => read(db, &visible).map(Some),
-                None => Ok(None),
-            })
-            .await
-    }
-}
-
-fn replayed<T: Message + Default>(
-    db: &Connection,
-    scope: &OwnerScope,
-    key: Option<&RequestKey>,
-    now: Timestamp,
-) -> Result<Option<T>, Fault> {
-    let Some(key) = key else { return Ok(None) };
-    let Some(visible) = Visible::of(db, scope)? else { return Ok(None) };
-    let Some(bytes) = ledger::answered(db, visible.user_id, key, now)? else { return Ok(None) };
-    let damaged = |_| Fault::new(Reason::Internal, "a stored answer is damaged");
-    T::decode(bytes.as_slice()).map(Some).map_err(damaged)
-}
-
-/// A record with its evidence, on the wire.
-pub(crate) fn wire(db: &Connection, found: &StoredRecord) -> Result<pb::Memory, Fault> {
-    Ok(convert::memory(&found.record, &query::evidence(db, found.record.memory_id)?))
-}
-
-/// An outcome on the wire.
-pub(crate) const fn wire_outcome(outcome: Outcome) -> pb::Outcome {
-    match outcome {
-        Outcome::Active => pb::Outcome::Active,
-        Outcome::Candidate => pb::Outcome::Candidate,
-        Outcome::Disputed => pb::Outcome::Disputed,
-        Outcome::NeedsConsent => pb::Outcome::NeedsConsent,
-        Outcome::EvidenceAdded => pb::Outcome::EvidenceAdded,
-        Outcome::History => pb::Outcome::History,
-        Outcome::Updated => pb::Outcome::Updated,
-    }
-}
-
-/// A write's result on the wire.
-pub(crate) fn wire_result(db: &Connection, written: &Written, challenge: String) -> Result<pb::WriteResult, Fault> {
-    let id = |id: Option<MemoryId>| id.map(|id| id.to_string()).unwrap_or_default();
-    Ok(pb::WriteResult {
-        outcome: wire_outcome(written.outcome).into(),
-        memory: written.record.as_ref().map(|found| wire(db, found)).transpose()?,
-        findings: written.findings.iter().map(wire_finding).collect(),
-        superseded: id(written.superseded),
-        conflicts_with: id(written.conflicts_with),
-        consent_challenge: if written.outcome == Outcome::NeedsConsent { challenge } else { String::new() },
-        revision: revision(written.revision),
-    })
-}
-
-/// The token of a revision, for `at_least_as_fresh`.
-pub(crate) fn revision(revision: u64) -> String {
-    revision.to_string()
-}
-
-pub(crate) fn finish<T>(answer: Result<T, Fault>) -> Result<Response<T>, GrpcStatus> {
-    answer.map(Response::new).map_err(error::status)
-}
-
-/// A page under construction: as many rows as were asked for, as long as the answer fits into one message.
-pub(crate) struct Pager {
-    pub(crate) page: Page,
-    bytes: usize,
-}
-
-impl Pager {
-    pub(crate) fn new(asked: i32) -> Result<Self, Fault> {
-        Ok(Self { page: limits::page("page_size", asked, limits::PAGE, limits::PAGE_MAX)?, bytes: 0 })
-    }
-
-    /// Rows to read: one more than the page, to know whether there is a next one.
-    pub(crate) const fn rows(&self) -> u32 {
-        self.page.size + 1
-    }
-
-    /// Takes the rows that fit, converted; answers them and the last one taken when more are left.
-    pub(crate) fn fill<R, M: Message>(
-        &mut self,
-        rows: Vec<R>,
-        mut to_wire: impl FnMut(&R) -> Result<M, Fault>,
-    ) -> Result<(Vec<M>, Option<R>), Fault> {
-        let (mut out, mut last) = (Vec::new(), None);
-        for row in rows {
-            if out.len() >= self.page.size as usize {
-                return Ok((out, last));
-            }
-            let message = to_wire(&row)?;
-            self.bytes += message.encoded_len() + 16;
-            if self.bytes > ANSWER_BYTES && !out.is_empty() {
-                return Ok((out, last));
-            }
-            out.push(message);
-            last = Some(row);
-        }
-        Ok((out, None))
-    }
-}
 
 impl Service {
     async fn submit(
@@ -319,9 +114,24 @@ impl Service {
             .await
     }
 
+    /// A call that is refused leaves an entry in the audit too (case C030).
     async fn forget_memories(&self, request: Request<pb::ForgetMemoriesRequest>) -> Result<pb::ForgetMemoriesResponse, Fault> {
         let (state, r) = (&self.state, request.get_ref());
         let call = Call::write(state, &request, &r.user_id, &r.agent_id)?;
+        let answer = self.forget(&call, r).await;
+        if let Err(fault) = &answer {
+            let (scope, actor, now, why) = (call.scope, call.claims.caller.id, call.now, fault.reason.name());
+            let ids: Vec<MemoryId> = r.memory_ids.iter().filter_map(|id| MemoryId::parse("memory_ids", id).ok()).collect();
+            let noted = state.database.write(move |db| write::refused_to_forget(db, &scope, &actor, now, &ids, why)).await;
+            if let Err(fault) = noted {
+                tracing::warn!(reason = fault.reason.name(), "a refused Forget is not in the audit");
+            }
+        }
+        answer
+    }
+
+    async fn forget(&self, call: &Call, r: &pb::ForgetMemoriesRequest) -> Result<pb::ForgetMemoriesResponse, Fault> {
+        let state = &self.state;
         let key = call.key("ForgetMemories", &r.request_id, r)?;
         let ids = convert::memory_ids("memory_ids", &r.memory_ids)?;
         let keys = convert::keys("keys", &r.keys, limits::BATCH_IDS)?;
@@ -335,7 +145,7 @@ impl Service {
             return Err(Fault::field("reason", "holds personal data; say why without repeating what is to be forgotten"));
         }
         state
-            .once(&call, key, move |db, context| {
+            .once(call, key, move |db, context| {
                 let done = write::forget(db, context, &ids, &keys, &reason)?;
                 let text = |ids: Vec<MemoryId>| ids.iter().map(MemoryId::to_string).collect();
                 let answer = pb::ForgetMemoriesResponse {
@@ -469,16 +279,7 @@ impl Service {
                 let mut pager = Pager::new(0)?;
                 pager.page.size = limits::PAGE_MAX;
                 let winners = in_force(query::in_force(db, visible, &key, now)?, is_set, by_agent);
-                let (items, _) = pager.fill(winners, |(found, labels)| {
-                    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-                    Ok(pb::RecallItem {
-                        memory: Some(wire(db, found)?),
-                        score: 1.0,
-                        paths: vec!["key".to_owned()],
-                        labels,
-                        ..Default::default()
-                    })
-                })?;
+                let (items, _) = pager.fill(winners, |(found, labels)| item_of_key(db, found, labels))?;
                 Ok(items)
             })
             .await?;
@@ -497,15 +298,17 @@ impl Service {
         let filter = convert::filter(r.filter.as_ref())?;
         let mut pager = Pager::new(r.page_size)?;
         let members_of = if r.summary_id.is_empty() { None } else { Some(MemoryId::parse("summary_id", &r.summary_id)?) };
-        let only = Only { members_of, protected: r.protected_only };
-        let binding =
-            binding(&call.scope, "ListMemories", &format!("{} {} {}", r.summary_id, r.protected_only, filter.binding()));
+        let sources = convert::sources("sources", &r.sources)?;
+        let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
+        let asked = format!("{} {} {names:?} {}", r.summary_id, r.protected_only, filter.binding());
+        let binding = binding(&call.scope, "ListMemories", &asked);
+        let only = Only { members_of, protected: r.protected_only, sources };
         let after =
             state.tokens.open(&parts(&binding), &r.page_token)?.map(|text| MemoryId::parse("page_token", &text)).transpose()?;
         let (tokens, now) = (state.tokens.clone(), call.now);
         let answer = state
             .read(&call.scope, move |db, visible| {
-                let rows = query::list(db, visible, &filter, only, after, pager.rows(), now)?;
+                let rows = query::list(db, visible, &filter, &only, after, pager.rows(), now)?;
                 let (memories, last) = pager.fill(rows, |found| wire(db, found))?;
                 let next_page_token =
                     last.map(|found| tokens.mint(&parts(&binding), &found.record.memory_id.to_string())).unwrap_or_default();
@@ -569,38 +372,6 @@ impl Service {
     }
 }
 
-/// What passed the gate, with the challenge that a want of consent is answered with.
-pub(crate) struct Submitted {
-    pub(crate) first: intake::Passed,
-    pub(crate) others: Vec<intake::Passed>,
-    pub(crate) challenge: String,
-}
-
-/// Conversion, language work and the gate for one statement.
-pub(crate) fn submit(
-    state: &State,
-    call: &Call,
-    door: Door,
-    statement: Option<&pb::Statement>,
-    request_id: Option<uuid::Uuid>,
-) -> Result<Submitted, Fault> {
-    let statement = convert::statement(statement, call.now)?;
-    let attestation = convert::attestation(&call.claims.attestation)?;
-    let challenge = state.challenges.mint(call.scope.owner(), &statement);
-    let roles = &call.claims.caller.roles;
-    let by = Submitter { scope: &call.scope, roles, attestation, door, request_id, now: call.now };
-    let (first, others) = intake::submit(state, &call.settings, &by, statement)?;
-    Ok(Submitted { first, others, challenge })
-}
-
-/// The version a caller saw; none when it asks for no check.
-pub(crate) fn etag(text: &str) -> Result<Option<u64>, Fault> {
-    match text {
-        "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| Fault::field("etag", "is not an etag of this service")),
-    }
-}
-
 /// What a history is asked for.
 #[derive(Debug)]
 enum Subject {
@@ -648,57 +419,6 @@ fn held(
     Ok(out)
 }
 
-/// Of the records of one key that are in force, the value the reader gets: TEMPORARY over STABLE (rule K10), agent over
-/// user, several for a set, events all; two values of one slot never (rule K8). User-wide the user's own value stands for
-/// the key, and the agents' only where there is none.
-pub(crate) fn in_force(found: Vec<StoredRecord>, is_set: bool, by_agent: bool) -> Vec<(StoredRecord, Vec<&'static str>)> {
-    let quoted = |found: &StoredRecord| if found.record.instruction { vec!["QUOTED"] } else { Vec::new() };
-    if is_set {
-        return found.into_iter().map(|found| (quoted(&found), found)).map(|(labels, found)| (found, labels)).collect();
-    }
-    let slot = |found: &StoredRecord| (found.record.tier != Tier::Event).then_some((found.owner.owner_id, found.record.tier));
-    let moments: Vec<_> =
-        found.iter().map(|found| (slot(found), Moment::new(found.record.event_time, found.record.source_ref.as_ref()))).collect();
-    let dropped = second_check(&moments);
-    if !dropped.is_empty() {
-        tracing::error!(rule = "K8", dropped = dropped.len(), "one slot had two active values: the older is not shown");
-    }
-    let kept: Vec<StoredRecord> =
-        found.into_iter().enumerate().filter(|(i, _)| !dropped.contains(i)).map(|(_, found)| found).collect();
-    let at_agent = |found: &StoredRecord| found.record.owner.agent.is_some();
-    let slotted = |agent: bool| kept.iter().any(|found| at_agent(found) == agent && slot(found).is_some());
-    let (agents, user) = (slotted(true), slotted(false));
-    let mut out = Vec::new();
-    for found in &kept {
-        let mut labels = quoted(found);
-        if slot(found).is_some() {
-            let other = |tier: Tier| kept.iter().any(|other| other.owner == found.owner && other.record.tier == tier);
-            let shadowed = if at_agent(found) { !by_agent && user } else { by_agent && agents };
-            if shadowed || (found.record.tier == Tier::Stable && other(Tier::Temporary)) {
-                continue;
-            }
-            if found.record.tier == Tier::Temporary && other(Tier::Stable) {
-                labels.push("TEMPORARY overlays STABLE");
-            }
-            if at_agent(found) && user {
-                labels.push("AGENT shadows USER");
-            }
-        }
-        out.push((found.clone(), labels));
-    }
-    out
-}
-
-pub(crate) fn binding(scope: &OwnerScope, method: &str, filter: &str) -> Vec<String> {
-    let mut parts: Vec<String> = scope.binding().iter().map(|part| (*part).to_owned()).collect();
-    parts.extend([method.to_owned(), filter.to_owned()]);
-    parts
-}
-
-pub(crate) fn parts(binding: &[String]) -> Vec<&str> {
-    binding.iter().map(String::as_str).collect()
-}
-
 fn stale() -> Fault {
     Fault::new(Reason::InvalidPageToken, "page_token: not a token of this list; start again without it")
 }
@@ -714,10 +434,6 @@ fn history_cursor(text: &str) -> Result<(Timestamp, MemoryId), Fault> {
 }
 
 /// Whether more was asked for than a page may hold: said also where there is nothing to show (case C139).
-pub(crate) fn asked_too_much(asked: i32) -> bool {
-    u32::try_from(asked).is_ok_and(|asked| asked > limits::PAGE_MAX)
-}
-
 #[tonic::async_trait]
 impl LongTermMemoryService for Service {
     async fn remember(&self, request: Request<pb::RememberRequest>) -> Result<Response<pb::RememberResponse>, GrpcStatus> {

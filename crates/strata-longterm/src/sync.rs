@@ -1,7 +1,6 @@
 //! Record systems bring what they hold: the handler. Each fact is a statement of the system, through the gate like any other.
-
+use crate::call::{Call, Service, revision, wire_result};
 use crate::intake::{self, Submitter};
-use crate::service::{Call, Service, revision, wire_result};
 use crate::state::State;
 use crate::write::{self, Cursor, Item, Synced};
 use strata_api::common::v1::Finding;

@@ -1,12 +1,11 @@
 //! The end of a promotion (rules P5 to P7): the sealed value through the gate, once per promotion id, never after the
 //! deadline or an abort.
-
+use crate::call::{Call, submit, wire_result};
 use crate::episodes;
 use crate::metadata::ledger::{self, Promotion};
 use crate::metadata::owner;
 use crate::metadata::search::{Counted, Recalled};
 use crate::metadata::{Visible, query};
-use crate::service::{Call, submit, wire_result};
 use crate::state::State;
 use crate::write::{self, Outcome};
 use prost::Message;

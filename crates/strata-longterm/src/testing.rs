@@ -106,8 +106,9 @@ impl Store {
             .write(move |db| {
                 db.execute(&format!("UPDATE records SET version = version + 1, {set} WHERE memory_id = ?1"), [id_bytes(id)])?;
                 db.execute(
-                    "INSERT INTO outbox (memory_id, owner_id, version, op, time) \
-                     SELECT memory_id, owner_id, version, 'UPSERT', ?2 FROM records WHERE memory_id = ?1",
+                    "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+                     SELECT r.memory_id, r.owner_id, r.version, 'UPSERT', ?2, u.tenant FROM records r \
+                     JOIN users u ON u.user_id = r.user_id WHERE r.memory_id = ?1",
                     params![id_bytes(id), NOW.micros()],
                 )?;
                 Ok(())
@@ -122,8 +123,9 @@ impl Store {
             .database
             .write(move |db| {
                 db.execute(
-                    "INSERT INTO outbox (memory_id, owner_id, version, op, time) \
-                     SELECT memory_id, owner_id, version + 1, 'DELETE', ?2 FROM records WHERE memory_id = ?1",
+                    "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+                     SELECT r.memory_id, r.owner_id, r.version + 1, 'DELETE', ?2, u.tenant FROM records r \
+                     JOIN users u ON u.user_id = r.user_id WHERE r.memory_id = ?1",
                     params![id_bytes(id), NOW.micros()],
                 )?;
                 db.execute("DELETE FROM record_terms WHERE memory_id = ?1", [id_bytes(id)])?;
@@ -184,7 +186,8 @@ fn insert(db: &Connection, id: MemoryId, put: &Put) -> Result<(), SqliteError> {
     }
     if put.outbox {
         db.execute(
-            "INSERT INTO outbox (memory_id, owner_id, version, op, time) VALUES (?1, ?2, 1, 'UPSERT', ?3)",
+            "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) VALUES (?1, ?2, 1, 'UPSERT', ?3, \
+             (SELECT u.tenant FROM owners o JOIN users u ON u.user_id = o.user_id WHERE o.owner_id = ?2))",
             params![id_bytes(id), owner_id, NOW.micros()],
         )?;
     }
@@ -221,6 +224,7 @@ impl Words {
             min_similarity: 0.2,
             duplicate_similarity: 0.95,
             conflict_similarity: 0.8,
+            topic_similarity: 0.0,
         };
         Self { identity, synonyms: BTreeMap::new(), down: Arc::default(), delay: Duration::ZERO, calls: Arc::default() }
     }

@@ -1,11 +1,10 @@
 //! Export and import as streams. An export reads a few rows at a time and holds its header true: when the memory changes
 //! meanwhile, the stream ends with an error instead of a wrong count. An import is read whole, validated whole, judged line
 //! by line, and then written in one transaction.
-
+use crate::call::{Call, Service, revision};
 use crate::intake::{self, Submitter};
-use crate::metadata::{Visible, entities, ledger, owner, transfer};
+use crate::metadata::{Visible, entities, ledger, owner, skills, transfer};
 use crate::scope::OwnerScope;
-use crate::service::{Call, Service, revision};
 use crate::state::State;
 use crate::write::{self, Admitted, Landed};
 use futures::TryStreamExt as _;
@@ -159,7 +158,7 @@ impl Export {
                 page.iter().flatten().map(line).collect()
             }
             Phase::Skills => {
-                let page = self.read(move |db, visible| entities::exported_skills(db, visible, statuses, sent, ROWS)).await?;
+                let page = self.read(move |db, visible| skills::exported(db, visible, statuses, sent, ROWS)).await?;
                 page.iter().flatten().map(|skill| Part::Skill(wires::exported_skill(skill))).collect()
             }
             Phase::Over => Vec::new(),
@@ -241,7 +240,7 @@ impl Service {
         let registry = Arc::clone(&state.registry);
         state
             .once(&import.call, key, move |db, context| {
-                ledger::check_outbox(db, context.now)?;
+                ledger::check_outbox(db, &context.scope.owner().tenant, context.now)?;
                 for (number, line) in &admitted {
                     match write::land(db, context, &registry, &line.scope, &line.what)? {
                         Landed::Added => out.added += 1,
@@ -496,7 +495,8 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
             let statement = wire::restated(&memory, call.now)?;
             // One line is one record.
             let ((gated, material), _) = intake::submit(state, &call.settings, &by(Some(request)), statement)?;
-            Admitted::Stated(gated, material)
+            let id = MemoryId::parse("memory.memory_id", &memory.memory_id)?;
+            Admitted::Stated(gated, material, id, wire::last_said(&memory)?)
         }
         What::Unsigned => {
             return Err(Fault::new(Reason::GateProvenance, "an unsigned relation is not taken over; link the entities anew")

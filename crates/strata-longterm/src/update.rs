@@ -1,9 +1,9 @@
 //! Records by id, changes of a record, and what became of a recall: the handlers. Rules and storage are in `write` and
 //! `metadata`.
-
+use crate::call::{ANSWER_BYTES, Call, Service, Submitted, etag, revision, submit, wire_result};
 use crate::intake::{self, Submitter};
 use crate::metadata::{query, usage};
-use crate::service::{ANSWER_BYTES, Call, Service, Submitted, etag, revision, submit, wire, wire_result};
+use crate::shown::wire;
 use crate::write::{self, Change, Outcome, Replaced};
 use prost::Message as _;
 use std::sync::Arc;

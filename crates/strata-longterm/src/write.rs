@@ -9,20 +9,19 @@ mod update;
 
 pub use import::{Admitted, Landed, land};
 pub use parts::{Meant, Put, delete_entity, delete_skill, put_entity, put_skill, relate, unrelate};
-pub use revive::undo;
+pub use revive::{restore, undo};
 pub use sync::{Cursor, Item, Synced, sync};
 pub use update::{Change, Replaced, amend, replace};
 
-use crate::intake::Passed;
-use crate::metadata::insert::{self, Material, Writing, derived};
+use crate::metadata::insert::{self, Material, Passed, Related, Writing};
 use crate::metadata::row::{self, StoredRecord};
-use crate::metadata::{Sql as _, Visible, erasures, ledger, owner, query};
-use crate::related::Related;
+use crate::metadata::{Sql as _, StoredOwner, Visible, ledger, owner, query};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_core::policy::conflict::{self, Decision, Incoming, Inferred, Link, Moment, Replacement, Ruling, SlotFacts};
 use strata_core::policy::gate::{self, GateSettings, Gated, Standing, Tombstones, is_user, value_normal};
 use strata_core::policy::ownership::{self, Place};
+use strata_core::policy::quota::Quota;
 use strata_core::policy::registry::{Authority, Registry};
 use strata_core::record::{Kind, Source, Status, Tier};
 use strata_core::rule::Finding;
@@ -137,14 +136,16 @@ pub struct Context<'a> {
     pub settings: &'a GateSettings,
     /// Digests of erased statements.
     pub tombstones: &'a Tombstones,
+    /// What the tenant may keep.
+    pub quota: Quota,
     /// Arrival.
     pub now: Timestamp,
 }
 
 impl<'a> Context<'a> {
     /// Who writes, as the metadata module wants it.
-    pub(crate) fn writing(&self, stored: crate::metadata::StoredOwner, path: &'static str) -> Writing<'a> {
-        Writing { owner: self.scope.owner(), stored, actor: self.actor, path, now: self.now }
+    pub(crate) fn writing(&self, stored: StoredOwner, path: &'static str) -> Writing<'a> {
+        Writing { owner: self.scope.owner(), stored, actor: self.actor, path, quota: self.quota, now: self.now }
     }
 }
 
@@ -188,7 +189,7 @@ fn decide_and_store(db: &Connection, c: &Context<'_>, gated: &Gated, material: &
             revision: Visible::of(db, c.scope)?.map_or(0, |visible| visible.revision),
         });
     }
-    ledger::check_outbox(db, c.now)?;
+    ledger::check_outbox(db, &c.scope.owner().tenant, c.now)?;
     let stored = owner::ensure(db, c.scope)?;
     let w = c.writing(stored, gated.door().name());
     let s = gated.statement();
@@ -266,12 +267,37 @@ fn create(
     let ruling = decide(db, c, w, &incoming, &slot, findings)?;
     let ruling = Ruling { decision: due_too(ruling.decision, diversion.due), ..ruling };
     let ruling = match replaces {
-        Some(old) => update::replacing(old, s.source, ruling, findings),
+        Some(old) => replacing(old, s.source, ruling, findings),
         None => ruling,
     };
     let event_time = event_time(db, w, &incoming, &ruling)?;
     let record = insert::insert(db, w, c.settings, gated, material, &ruling, event_time)?;
     Ok(written(&ruling, record))
+}
+
+/// The ruling over a statement that is to replace `old` by the caller's word: it does if it may become active and is no
+/// weaker, whatever slot either has.
+fn replacing(old: &StoredRecord, source: Source, ruling: Ruling, findings: &mut Vec<Finding>) -> Ruling {
+    let id = old.record.memory_id;
+    let Decision::Active { mut supersede, close, valid_to, queue, may_replace } = ruling.decision else { return ruling };
+    if supersede.contains(&id) {
+        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue, may_replace }, ..ruling };
+    }
+    if close.iter().any(|(closed, _)| *closed == id) {
+        // It holds until the new one begins: nothing more is to be done.
+        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue, may_replace }, ..ruling };
+    }
+    if conflict::rank(source, false) < conflict::rank(old.record.source, false) {
+        let because = "a stronger source said what is to be replaced";
+        findings.push(Finding::new("K2", "CANDIDATE", because));
+        let decision = Decision::Candidate { conflicts_with: Some(id), due: false };
+        return Ruling { decision, rule: "K2", reason: format!("K2: {because}"), findings: ruling.findings };
+    }
+    let because = "replaced by name";
+    findings.push(Finding::new("K1", "SUPERSEDED", because));
+    supersede.push(id);
+    let decision = Decision::Active { supersede, close, valid_to, queue, may_replace };
+    Ruling { decision, rule: "K1", reason: format!("K1: {because}"), findings: ruling.findings }
 }
 
 /// What waits and is due by its evidence is due, whatever the conflict rules say.
@@ -536,7 +562,7 @@ fn slot_value(record: &strata_core::record::Record) -> String {
 }
 
 fn normal(text: &str, needed: bool) -> String {
-    if needed { strata_text::features(text).normal } else { String::new() }
+    if needed { strata_text::clean::normal(text) } else { String::new() }
 }
 
 fn unchanged(found: StoredRecord) -> Written {
@@ -635,7 +661,7 @@ pub fn confirm(
     gated: &Gated,
     material: &Material,
 ) -> Result<Written, Fault> {
-    ledger::check_outbox(db, c.now)?;
+    ledger::check_outbox(db, &c.scope.owner().tenant, c.now)?;
     let mut found = visible_record(db, c, id)?;
     let linked = linked(db, &found)?;
     if linked.is_none() {
@@ -705,13 +731,46 @@ pub struct Forgotten {
     pub revision: u64,
 }
 
+/// Writes down that a call to forget was refused, or found nothing to forget under some ids: one entry a call, so that nobody
+/// fills the audit with made-up ids.
+///
+/// # Errors
+/// As the database says.
+pub fn refused_to_forget(
+    db: &Connection,
+    scope: &OwnerScope,
+    actor: &str,
+    now: Timestamp,
+    ids: &[MemoryId],
+    why: &str,
+) -> Result<(), Fault> {
+    let memory_id = if let [id] = ids { Some(*id) } else { None };
+    let entry = ledger::AuditEntry {
+        time: now,
+        tenant: scope.owner().tenant.as_str(),
+        user: scope.owner().user.as_str(),
+        action: "FORGET_REFUSED",
+        memory_id,
+        actor,
+        rule: "E1",
+        subject: "",
+        reason: why,
+    };
+    ledger::audit(db, &entry)
+}
+
 /// Forgets records softly, by id and by key (rule E1). By key an agent forgets its own records, a call without an agent the
 /// user's of every level.
 ///
 /// # Errors
 /// As the database says.
 pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKey], reason: &str) -> Result<Forgotten, Fault> {
+    let not_found = |ids: &[MemoryId]| {
+        let why = format!("{} ids name no record of the owner", ids.len());
+        refused_to_forget(db, c.scope, c.actor, c.now, ids, &why)
+    };
     let Some(visible) = Visible::of(db, c.scope)? else {
+        not_found(ids)?;
         return Ok(Forgotten { not_found: ids.to_vec(), ..Forgotten::default() });
     };
     let mut out = Forgotten { revision: visible.revision, ..Forgotten::default() };
@@ -742,6 +801,9 @@ pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKe
         }
         out.forgotten.push(id);
     }
+    if !out.not_found.is_empty() {
+        not_found(&out.not_found)?;
+    }
     if changed {
         out.revision = owner::next_revision(db, visible.user_id)?;
     }
@@ -752,88 +814,6 @@ pub fn forget(db: &Connection, c: &Context<'_>, ids: &[MemoryId], keys: &[FactKe
 fn digests_of(c: &Context<'_>, found: &StoredRecord) -> [[u8; 32]; 2] {
     let r = &found.record;
     c.tombstones.digests(&r.owner, r.kind, r.key.as_ref(), &r.normal, &found.dedup)
-}
-
-/// What was restored.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Restored {
-    /// The records as they stand now.
-    pub records: Vec<StoredRecord>,
-    /// Ids that were not found for this owner, or not forgotten.
-    pub not_found: Vec<MemoryId>,
-    /// Findings of the conflict rules.
-    pub findings: Vec<Finding>,
-    /// Revision of the user.
-    pub revision: u64,
-}
-
-/// Takes soft forgets back, and brings archived records back; what was ACTIVE goes through the conflict rules again (rules E1,
-/// K7).
-///
-/// # Errors
-/// `OVERLOADED`; as the database says.
-pub fn restore(db: &Connection, c: &Context<'_>, registry: &Registry, ids: &[MemoryId]) -> Result<Restored, Fault> {
-    ledger::check_outbox(db, c.now)?;
-    let Some(visible) = Visible::of(db, c.scope)? else {
-        return Ok(Restored { not_found: ids.to_vec(), ..Restored::default() });
-    };
-    let mut out = Restored { revision: visible.revision, ..Restored::default() };
-    let mut changed = false;
-    for id in ids {
-        let found = row::by_id(db, *id)?.filter(|found| visible.sees(found.owner));
-        let found = if erasures::is_going(db, *id)? { None } else { found };
-        let Some(found) = found else {
-            out.not_found.push(*id);
-            continue;
-        };
-        let owner = found.record.owner.clone();
-        let w = Writing { owner: &owner, ..c.writing(found.owner, "RestoreMemories") };
-        // What is over by the clock is written down first: both moves stand in its history.
-        let mut found = match insert::expire_due(db, &w, vec![found])?.pop() {
-            Some(live) => live,
-            None => visible_record(db, c, *id)?,
-        };
-        if found.record.status == Status::Archived {
-            let authority = user_authority(registry, found.record.key.as_ref());
-            changed |= revive::revive(db, c, &w, authority, &mut found, &mut out.findings)?;
-            out.records.push(found);
-            continue;
-        }
-        if found.record.status != Status::Deleted {
-            out.not_found.push(*id);
-            continue;
-        }
-        let of_members = found.record.kind == Kind::Summary;
-        if of_members && derived::state(db, *id)? != Some(derived::SummaryState::Current) {
-            let because = "a member of the summary was corrected or forgotten since: it stays forgotten";
-            out.findings.push(Finding::new("F5", "DELETED", because));
-            out.records.push(found);
-            continue;
-        }
-        let earlier = found.earlier_status.unwrap_or(Status::Candidate);
-        if strata_core::policy::status::holds_identity(earlier) {
-            let twin = query::twin(db, found.owner, &found.dedup)?;
-            if !insert::expire_due(db, &w, twin.into_iter().collect())?.is_empty() {
-                out.findings.push(Finding::new("G10", "DELETED", "the same statement was made again since: it stays forgotten"));
-                out.records.push(found);
-                continue;
-            }
-        }
-        changed = true;
-        ledger::unbury(db, visible.user_id, &digests_of(c, &found))?;
-        if insert::unforget(db, &w, &mut found)? == Status::Active {
-            let authority = user_authority(registry, found.record.key.as_ref());
-            let standing = if found.record.tier == Tier::Temporary { Standing::Temporary } else { Standing::Active };
-            activate(db, c, &w, &mut found, authority, standing, None, &[], &mut out.findings)?;
-        } else {
-            insert::restored(db, &w, &mut found)?;
-        }
-        out.records.push(query::at(found, c.now));
-    }
-    if changed {
-        out.revision = owner::next_revision(db, visible.user_id)?;
-    }
-    Ok(out)
 }
 
 /// Whether the registry gives the user the last word on a key; asked anew, since a key may have been registered meanwhile.

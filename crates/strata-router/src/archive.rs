@@ -1,11 +1,19 @@
 //! The end of a session (rule S14): a small saga over the layers. What the session said is archived at long-term memory, page by
 //! page, each step idempotent, and only then the session is ended; a router that dies between two steps leaves a live
 //! session whose next EndSession goes on where it stopped. And the other half: a search over turns looks into the archive too.
+//!
+//! A topic that ends while its session goes on (rule S7) takes the same way: the session layer tells with an append that one has
+//! ended, and [`worker`] archives its turns as an episode that is closed. What dies in between is told again with the next append,
+//! or is found by EndSession, which closes such a topic first. Long-term memory keeps how far it has come, so that no turn is
+//! archived twice.
 
-use crate::gate::{Call, Core, level_of};
-use crate::layers::{answer, reading, signed};
+use crate::call::{Call, level_of};
+use crate::gate::Core;
+use crate::layers::{SIDE_LOOK, answer, placed, reading, signed};
 use crate::modes::{self, Passage};
+use crate::topics::TopicQueue;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 use strata_api::common::v1::Finding;
 use strata_api::convert::common as convert_common;
@@ -25,6 +33,32 @@ use strata_text::turns::turn_cues;
 const PAGE: i32 = 200;
 /// Longest wait of a search for the archive: its live hits are there.
 const ARCHIVE_LOOK: Duration = Duration::from_secs(2);
+
+/// Archives topics that have ended, one after the other, until the router stops.
+pub(crate) async fn worker(core: Arc<Core>, mut queue: TopicQueue) {
+    let stop = core.tasks.token().clone();
+    loop {
+        let ended = tokio::select! {
+            () = stop.cancelled() => return,
+            ended = queue.next() => match ended {
+                Some(ended) => ended,
+                None => return,
+            },
+        };
+        if core.topics.knows(&ended) {
+            continue;
+        }
+        let work = core.as_of_now().scope(core.archive_topics(&ended.call, &ended.session_id));
+        let archived = tokio::select! {
+            () = stop.cancelled() => return,
+            archived = work => archived,
+        };
+        match archived {
+            Ok(()) => core.topics.remember(&ended),
+            Err(fault) => tracing::debug!(reason = fault.reason.name(), "a topic waits for long-term memory"),
+        }
+    }
+}
 
 /// What became of the archive of a session.
 #[derive(Debug)]
@@ -47,6 +81,34 @@ pub(crate) fn goal_not_archived(why: &Fault) -> Finding {
         rule: "W7".to_owned(),
         outcome: "NOT_ARCHIVED".to_owned(),
         because: format!("the goal was not kept: {}", why.reason.name()),
+    }
+}
+
+/// A session whose turns are being archived.
+struct Archiving {
+    owner: Owner,
+    keep_turns: bool,
+    summary_tokens: u32,
+    head: session::GetSessionResponse,
+}
+
+impl Archiving {
+    fn part(
+        &self,
+        call: &Call,
+        turns: Vec<session::Turn>,
+        sentences: Vec<internal::ArchivedSentence>,
+    ) -> internal::ArchiveSessionRequest {
+        internal::ArchiveSessionRequest {
+            user_id: call.owner.user.as_str().to_owned(),
+            agent_id: self.head.agent_id.clone(),
+            session_id: self.head.session_id.clone(),
+            incarnation: self.head.incarnation,
+            turns,
+            summary_only: !self.keep_turns,
+            sentences,
+            ..internal::ArchiveSessionRequest::default()
+        }
     }
 }
 
@@ -75,67 +137,111 @@ impl Core {
         modes::check(&self.modes, &call.owner.tenant, method)
     }
 
-    /// Archives a session that is about to end.
+    /// Archives a session that is about to end: topics that ended before are closed first.
     ///
     /// # Errors
     /// Why nothing, or not all of it, was archived; the session is untouched.
     pub(crate) async fn archive(&self, call: &Call, session_id: &str) -> Result<Archive, Fault> {
+        let Some(archiving) = self.archiving(call, session_id).await? else { return Ok(Archive::Gone) };
+        let (closed, through) = self.archive_topic(call, &archiving).await?;
+        let kept = self.archive_turns(call, &archiving, closed, through, None).await?;
+        let episode = kept.episode.ok_or_else(|| Fault::new(Reason::Internal, "a session without turns was archived"))?;
+        Ok(Archive::Kept(Box::new(episode)))
+    }
+
+    /// Archives the topics of a session that goes on (rule S7).
+    ///
+    /// # Errors
+    /// Why it was not archived. It is told again.
+    async fn archive_topics(&self, call: &Call, session_id: &str) -> Result<(), Fault> {
+        match self.archiving(call, session_id).await? {
+            Some(archiving) => self.archive_topic(call, &archiving).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// A session as it is, if its turns may be archived; none when it is gone.
+    async fn archiving(&self, call: &Call, session_id: &str) -> Result<Option<Archiving>, Fault> {
         self.mode_of(call, "/strata.internal.v1.TargetService/ArchiveSession")?;
-        let text = |id: Option<&AgentId>| id.map(|id| id.as_str().to_owned()).unwrap_or_default();
-        let (user_id, agent_id) = (call.owner.user.as_str().to_owned(), text(call.owner.agent.as_ref()));
-        let reads = || reading(&call.principal, &call.owner);
-        let mut layer = self.layers.session.clone();
         let get = session::GetSessionRequest {
-            user_id: user_id.clone(),
-            agent_id: agent_id.clone(),
+            user_id: call.owner.user.as_str().to_owned(),
+            agent_id: call.owner.agent_id().to_owned(),
             session_id: session_id.to_owned(),
         };
-        let head = match answer(layer.get_session(signed(get, reads())).await) {
+        let head = match answer(self.layers.session.clone().get_session(signed(get, reading(&call.principal, &call.owner))).await)
+        {
             Ok(head) => head,
-            Err(fault) if matches!(fault.reason, Reason::NotFound | Reason::SessionEnded) => return Ok(Archive::Gone),
+            Err(fault) if matches!(fault.reason, Reason::NotFound | Reason::SessionEnded) => return Ok(None),
             Err(fault) => return Err(fault),
         };
         // The episode belongs to whom the session belonged to, whoever ends it.
         let agent = if head.agent_id.is_empty() { None } else { Some(AgentId::new(head.agent_id.as_str())?) };
-        let owner = Owner { agent, ..call.owner.clone() };
-        let keep_turns = self.settings.load().session.archive_turns;
-        let part = |turns, sentences, complete| internal::ArchiveSessionRequest {
-            user_id: user_id.clone(),
-            agent_id: head.agent_id.clone(),
-            session_id: session_id.to_owned(),
-            incarnation: head.incarnation,
-            turns,
-            summary_only: !keep_turns,
-            complete,
-            sentences,
-        };
-        let mut said = Said::of(&head);
-        let mut through = self.keep(call, &owner, part(Vec::new(), Vec::new(), false)).await?.through_seq;
+        let settings = &self.settings.load().session;
+        Ok(Some(Archiving {
+            owner: Owner { agent, ..call.owner.clone() },
+            keep_turns: settings.archive_turns,
+            summary_tokens: settings.summary_tokens,
+            head,
+        }))
+    }
+
+    /// Closes the topic that ended last, unless it is closed already; answers up to which turn episodes are closed then, and up
+    /// to which turn all is archived.
+    async fn archive_topic(&self, call: &Call, archiving: &Archiving) -> Result<(u32, u32), Fault> {
+        let there = self.keep(call, &archiving.owner, archiving.part(call, Vec::new(), Vec::new())).await?;
+        let ended = archiving.head.topic_end_seq;
+        if ended <= there.closed_seq {
+            return Ok((there.closed_seq, there.through_seq));
+        }
+        // What an EndSession that failed had archived of the topic after it stays where it is.
+        let last = ended.max(there.through_seq);
+        let kept = self.archive_turns(call, archiving, there.closed_seq, there.through_seq, Some(last)).await?;
+        Ok((kept.closed_seq, kept.through_seq))
+    }
+
+    /// Archives turns after `closed`, of which those up to `through` are there already: up to `last`, which closes their episode,
+    /// or all of them.
+    async fn archive_turns(
+        &self,
+        call: &Call,
+        archiving: &Archiving,
+        closed: u32,
+        through: u32,
+        last: Option<u32>,
+    ) -> Result<internal::ArchiveSessionResponse, Fault> {
+        let mut layer = self.layers.session.clone();
+        let until = last.unwrap_or(u32::MAX);
+        let mut through = through;
+        let mut said = Said::of(&archiving.head, closed, until);
         let mut page_token = String::new();
         loop {
             let list = session::ListTurnsRequest {
-                user_id: user_id.clone(),
-                agent_id: agent_id.clone(),
-                session_id: session_id.to_owned(),
+                user_id: call.owner.user.as_str().to_owned(),
+                agent_id: call.owner.agent_id().to_owned(),
+                session_id: archiving.head.session_id.clone(),
                 page_size: PAGE,
                 page_token,
+                from_seq: closed + 1,
             };
-            let page = answer(layer.list_turns(signed(list, reads())).await)?;
-            said.read(&page.turns)?;
-            let fresh: Vec<session::Turn> = page.turns.into_iter().filter(|turn| turn.seq > through).collect();
+            let page = answer(layer.list_turns(signed(list, reading(&call.principal, &call.owner))).await)?;
+            let (turns, rest): (Vec<_>, Vec<_>) = page.turns.into_iter().partition(|turn| turn.seq <= until);
+            said.read(&turns)?;
+            let fresh: Vec<session::Turn> = turns.into_iter().filter(|turn| turn.seq > through).collect();
             if !fresh.is_empty() {
-                through = self.keep(call, &owner, part(fresh, Vec::new(), false)).await?.through_seq;
+                through = self.keep(call, &archiving.owner, archiving.part(call, fresh, Vec::new())).await?.through_seq;
             }
             page_token = page.next_page_token;
-            if page_token.is_empty() {
+            if page_token.is_empty() || !rest.is_empty() {
                 break;
             }
         }
-        let summary = self.settings.load().session.summary_tokens;
-        let sentences = said.sentences(summary);
-        let kept = self.keep(call, &owner, part(Vec::new(), sentences, true)).await?;
-        let episode = kept.episode.ok_or_else(|| Fault::new(Reason::Internal, "a session without turns was archived"))?;
-        Ok(Archive::Kept(Box::new(episode)))
+        let sentences = said.sentences(archiving.summary_tokens);
+        let whole = internal::ArchiveSessionRequest {
+            complete: true,
+            closes_seq: last.unwrap_or_default(),
+            ..archiving.part(call, Vec::new(), sentences)
+        };
+        self.keep(call, &archiving.owner, whole).await
     }
 
     /// Keeps the goal of a task that is about to end as an episode of its own (rule W7): what was wanted is found in the archive,
@@ -150,7 +256,7 @@ impl Core {
         let (user_id, agent) = (call.owner.user.as_str().to_owned(), call.owner.agent.as_ref());
         let agent_id = agent.map(|id| id.as_str().to_owned()).unwrap_or_default();
         let get = working::GetTaskRequest { user_id: user_id.clone(), agent_id: agent_id.clone(), task_id: task_id.to_owned() };
-        let found = self.layers.working.clone().get_task(signed(get, reading(&call.principal, &call.owner))).await;
+        let found = self.layers.working.clone().get_task(placed(get, reading(&call.principal, &call.owner))).await;
         // Whatever is wrong with the task, its layer says so to the call itself.
         let Some(task) = answer(found).ok().and_then(|found| found.task) else { return Ok(None) };
         let (Some(goal), Some(begun)) = (task.goal, task.create_time) else { return Ok(None) };
@@ -165,6 +271,7 @@ impl Core {
             summary_only: false,
             complete,
             sentences: Vec::new(),
+            closes_seq: 0,
         };
         let text = format!("{}\n{}", goal.sentence, goal.acceptance);
         let turn = session::Turn {
@@ -197,7 +304,7 @@ impl Core {
     pub(crate) async fn episode_of(&self, call: &Call, session_id: &str) -> Option<longterm::Episode> {
         let request = longterm::ListEpisodesRequest {
             user_id: call.owner.user.as_str().to_owned(),
-            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            agent_id: call.owner.agent_id().to_owned(),
             session_id: session_id.to_owned(),
             page_size: 1,
             ..Default::default()
@@ -205,7 +312,7 @@ impl Core {
         self.mode_of(call, "/strata.longterm.v1.LongTermMemoryService/ListEpisodes").ok()?;
         let mut layer = self.layers.longterm.clone();
         let asked = layer.list_episodes(signed(request, reading(&call.principal, &call.owner)));
-        answer(tokio::time::timeout(crate::proxy::SIDE_LOOK, asked).await.ok()?).ok()?.episodes.pop()
+        answer(tokio::time::timeout(SIDE_LOOK, asked).await.ok()?).ok()?.episodes.pop()
     }
 
     /// Archived turns for a search over live ones; none when long-term memory does not answer or does not recall.
@@ -297,12 +404,14 @@ pub(crate) fn late_turns(turns: u32) -> Finding {
 }
 
 impl Said {
-    /// The session's own summaries: the rules engine's last state, or what a client's model made of it.
-    fn of(head: &session::GetSessionResponse) -> Self {
+    /// The session's own summaries of the turns after `closed`, up to `until`: the rules engine's last state, or what a client's
+    /// model made of it. A range may reach over the border of two topics; its sentences stand on one side.
+    fn of(head: &session::GetSessionResponse, closed: u32, until: u32) -> Self {
         let mut said = Self::default();
-        for summary in &head.summaries {
-            said.covered = said.covered.max(summary.to_seq);
-            for sentence in &summary.sentences {
+        for summary in head.summaries.iter().filter(|summary| summary.to_seq > closed && summary.from_seq <= until) {
+            said.covered = said.covered.max(summary.to_seq.min(until));
+            let inside = |sentence: &&session::SummarySentence| sentence.seqs.iter().all(|seq| *seq > closed && *seq <= until);
+            for sentence in summary.sentences.iter().filter(inside) {
                 said.named.extend(sentence.seqs.iter().map(|seq| (*seq, (false, String::new()))));
                 said.sentences.push(Sentence { text: sentence.text.clone(), seqs: sentence.seqs.clone() });
             }

@@ -1,11 +1,11 @@
 //! AssembleContext: reads the layers at once, each under its own limit of time, and hands what came back to
 //! `policy::context`. A layer that fails costs its part and a status, never the answer (case C119).
 
+use crate::call::{Call, level_of};
 use crate::decisions::{self, Decided};
-use crate::gate::{Call, Core, level_of};
-use crate::layers::{answer, reading, signed};
+use crate::gate::Core;
+use crate::layers::{SIDE_LOOK, answer, placed, reading, signed};
 use crate::modes::Passage;
-use crate::proxy::SIDE_LOOK;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use strata_api::working::v1 as working;
 use strata_core::id::Level;
 use strata_core::limits::{CONTENT_CHARS, QUERY_CHARS};
 use strata_core::policy::authz::Layer;
+use strata_core::policy::conflict::POSSIBLY_SUPERSEDED;
 use strata_core::policy::context::{self, Block, ContextSettings, Frame, Intent, Item, Label, Material, Tokens};
 use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Reading, inner_wins};
@@ -30,6 +31,8 @@ use tonic::{Response, Status};
 
 /// Longest wait for one layer when the caller names no deadline.
 const LAYER: Duration = Duration::from_millis(2_000);
+/// Newest episodes that may be topics of the session that goes on, and are passed over.
+const OWN_TOPICS: i32 = 15;
 /// Turns asked for: the budget in tokens is the real bound.
 const TURNS: i32 = 200;
 /// Digests shown at most: older ones are on the board.
@@ -94,8 +97,8 @@ struct Longterm {
     residents: Vec<longterm::Memory>,
     recalled: Vec<longterm::RecallItem>,
     questions: Vec<longterm::Candidate>,
-    /// Slots with two values in force, of which recall showed the newer (rule K8).
-    alarms: Vec<String>,
+    /// What was not looked at, and slots with two values in force, of which recall showed the newer (rules C9, K8).
+    alarms: Vec<Finding>,
     /// The last session that ended, when the user goes on with something.
     episode: Option<longterm::Episode>,
 }
@@ -130,12 +133,13 @@ impl Core {
         let frame = Frame { system: &request.system, input: &request.input, window };
         context::assemble(&settings, &frame, &Material::default(), &Estimator)?;
 
+        let intent = context::intent(&strata_text::clean::searchable(query));
         let limit = CallContext::current().remaining().map_or(LAYER, |left| LAYER.min(left * 7 / 10));
         let (board, history, session_facts, (memory, memory_status)) = futures::join!(
             self.read_board(call, &request.task_id, limit),
             self.read_session(call, &request.session_id, window * settings.history_percent / 100, limit),
             self.read_session_facts(call, &request.session_id, limit),
-            self.read_longterm(call, query, &request.session_id, &settings, limit),
+            self.read_longterm(call, (query, intent), &request.session_id, &settings, limit),
         );
 
         let mut layers = vec![memory_status];
@@ -172,9 +176,7 @@ impl Core {
             material.board = board_items(task, &shadowed, &mut left_out);
         }
         memory_material(&memory, &shadowed, &mut material, &mut left_out);
-        for because in &memory.alarms {
-            left_out.push((Layer::Longterm.name().to_owned(), Finding::new("K8", "ALARM", because.clone())));
-        }
+        left_out.extend(memory.alarms.iter().map(|alarm| (Layer::Longterm.name().to_owned(), alarm.clone())));
 
         let mut context = context::assemble(&settings, &frame, &material, &Estimator)?;
         context.left_out.extend(left_out);
@@ -187,6 +189,8 @@ impl Core {
         let questions: Vec<String> =
             memory.questions.iter().filter_map(|one| Some(one.memory.as_ref()?.memory_id.clone())).collect();
         let recall_id = if silent { String::new() } else { self.recorded(call, &context, &questions, &request.session_id).await };
+        let intent = intent.finding();
+        decisions::note(|| Step::new(Stage::Mode, "intent", intent.rule.0, intent.outcome, &intent.because));
         note(&context, &layers, &recall_id);
         for id in &questions {
             decisions::note(|| Step::new(Stage::Asked, id, "C10", "QUESTION", "due, and not asked in this session yet"));
@@ -194,6 +198,8 @@ impl Core {
         if request.messages {
             response.messages = convert::wire_messages(&context);
         }
+        response.intent = Some(common::wire_finding(&intent));
+        response.reminders = reminders(&settings, &memory.recalled, &context);
         response.layers = layers;
         response.trace_id = decisions::trace_id();
         response.questions_due = memory.questions;
@@ -240,7 +246,7 @@ impl Core {
         }
         let request = working::GetTaskRequest { user_id: user(call), agent_id: agent(call), task_id: task_id.to_owned() };
         let mut client = self.layers.working.clone();
-        Some(match within(limit, client.get_task(signed(request, reading(&call.principal, &call.owner)))).await {
+        Some(match within(limit, client.get_task(placed(request, reading(&call.principal, &call.owner)))).await {
             Part::Here(working::GetTaskResponse { task: Some(task) }) => Part::Here(task),
             Part::Here(working::GetTaskResponse { task: None }) => Part::Absent("not found"),
             Part::Absent(what) => Part::Absent(what),
@@ -285,7 +291,7 @@ impl Core {
     async fn read_longterm(
         &self,
         call: &Call,
-        query: &str,
+        (query, intent): (&str, Intent),
         session_id: &str,
         settings: &ContextSettings,
         limit: Duration,
@@ -306,7 +312,6 @@ impl Core {
             .map(|spec| spec.pattern.clone())
             .take(RESIDENT_KEYS)
             .collect();
-        let intent = context::intent(&query);
         let (k, keys) = match intent {
             // The session has it first; memory adds what it must.
             Intent::Continue => (most.div_euclid(2).max(1), Vec::new()),
@@ -363,8 +368,9 @@ impl Core {
             if intent != Intent::Continue {
                 return Part::Here(longterm::ListEpisodesResponse::default());
             }
+            let page_size = OWN_TOPICS + 1;
             let request =
-                longterm::ListEpisodesRequest { user_id: user(call), agent_id: agent(call), page_size: 1, ..Default::default() };
+                longterm::ListEpisodesRequest { user_id: user(call), agent_id: agent(call), page_size, ..Default::default() };
             within(limit, fifth.list_episodes(signed(request, identity()))).await
         };
         let (recalled, constraints, protected, identities, due, episode) = futures::join!(
@@ -378,9 +384,15 @@ impl Core {
         let mut status = state_of(Layer::Longterm, &recalled);
         let mut memory = Longterm::default();
         let mut partly = false;
-        for residents in [constraints, protected] {
+        for (residents, what) in [(constraints, "constraints"), (protected, "protected records")] {
             match residents {
-                Part::Here(list) => memory.residents.extend(list.memories),
+                Part::Here(list) => {
+                    if !list.next_page_token.is_empty() {
+                        let because = format!("only {} {what} were looked at; ListMemories has the rest", list.memories.len());
+                        memory.alarms.push(Finding::new("C9", "OVERFLOW", because));
+                    }
+                    memory.residents.extend(list.memories);
+                }
                 Part::Absent(_) => {}
                 Part::Failed(_) => partly = true,
             }
@@ -396,7 +408,8 @@ impl Core {
             Part::Failed(_) => partly = true,
         }
         match episode {
-            Part::Here(list) => memory.episode = list.episodes.into_iter().next(),
+            // Topics of this session that have ended are in its own summaries.
+            Part::Here(list) => memory.episode = list.episodes.into_iter().find(|episode| episode.session_id != session_id),
             Part::Absent(_) => {}
             Part::Failed(_) => partly = true,
         }
@@ -408,7 +421,8 @@ impl Core {
                     if partly { "some of it did not answer" } else { "keyword recall only" },
                 );
             }
-            memory.alarms = found.findings.into_iter().filter(|one| one.rule == "K8").map(|one| one.because).collect();
+            let doubled = found.findings.into_iter().filter(|one| one.rule == "K8");
+            memory.alarms.extend(doubled.map(|one| Finding::new("K8", "ALARM", one.because)));
             memory.recalled = found.items;
         }
         (memory, status)
@@ -480,7 +494,7 @@ fn user(call: &Call) -> String {
 }
 
 fn agent(call: &Call) -> String {
-    call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default()
+    call.owner.agent_id().to_owned()
 }
 
 fn session_fact_id(key: &str) -> String {
@@ -665,6 +679,10 @@ fn memory_item(memory: &longterm::Memory, score: f64, labels: &[String]) -> Item
         format!("{} {}", Level::Agent.name(), memory.agent_id)
     };
     let mut notes = labels.to_vec();
+    // Residents come without labels.
+    if !memory.may_be_replaced_by.is_empty() && !notes.iter().any(|note| note == POSSIBLY_SUPERSEDED) {
+        notes.push(POSSIBLY_SUPERSEDED.to_owned());
+    }
     if memory.tier == i32::from(longterm::Tier::Temporary) {
         notes.push("TEMPORARY".to_owned());
     }
@@ -683,6 +701,20 @@ fn memory_item(memory: &longterm::Memory, score: f64, labels: &[String]) -> Item
         score,
         text: vec![strata_text::tokens::cut_chars(&memory.content, CONTENT_CHARS).to_owned()],
     }
+}
+
+/// What the words touch on and an agent may bring up unasked, as far as the context shows it (rule C11). What stands there for
+/// being used often was not touched on.
+fn reminders(settings: &ContextSettings, recalled: &[longterm::RecallItem], context: &context::Context) -> Vec<longterm::Memory> {
+    let shown: BTreeSet<&str> = context.blocks.iter().flat_map(|block| &block.items).map(|item| item.id.as_str()).collect();
+    let touched: Vec<&longterm::Memory> = recalled
+        .iter()
+        .filter(|item| !item.paths.iter().any(|path| path == "recent"))
+        .filter_map(|item| item.memory.as_ref())
+        .filter(|memory| shown.contains(memory.memory_id.as_str()))
+        .collect();
+    let places = context::reminders(settings, touched.iter().map(|memory| &memory.tags));
+    places.into_iter().filter_map(|place| touched.get(place).map(|memory| (*memory).clone())).collect()
 }
 
 /// Residents are constraints, identity, and whatever is protected (rule C9); the rest is recalled, best first.

@@ -1,14 +1,22 @@
-//! What the router vouches for in a long-term write (rule G2): whether the quote stands in the user's turn it names.
+//! What the router vouches for in a long-term write (rule G2): whether the quote stands in the user's turn it names, and which
+//! words of a turn a fact of its session comes from.
 
 use crate::layers::{Layers, answer, reading, signed};
+use std::ops::Range;
 use std::time::Duration;
 use strata_api::convert::common;
+use strata_api::convert::session as convert;
 use strata_api::internal::v1::{Attestation, QuoteState};
 use strata_api::longterm::v1 as longterm;
 use strata_api::session::v1 as session;
+use strata_core::limits::QUOTE_CHARS;
 use strata_core::policy::authz::Principal;
-use strata_core::{Owner, Reason};
+use strata_core::policy::promotion::{SealedTurn, word_of};
+use strata_core::record::Source;
+use strata_core::{Fault, Owner, Reason};
 use strata_runtime::context::CallContext;
+use strata_text::certainty::{certainty, negation};
+use strata_text::cues::question;
 
 /// Longest wait for the turn: a write never fails because a session is slow.
 const LOOKUP: Duration = Duration::from_millis(1_000);
@@ -27,19 +35,10 @@ pub(crate) async fn attest(
     else {
         return attestation;
     };
-    let request = session::GetTurnsRequest {
-        user_id: owner.user.as_str().to_owned(),
-        agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
-        session_id: turn.session_id.clone(),
-        from_seq: turn.seq,
-        to_seq: turn.seq,
-    };
-    let mut client = layers.session.clone();
     // Half of the time that is left: the write itself needs the rest.
     let wait = CallContext::current().remaining().map_or(LOOKUP, |left| LOOKUP.min(left / 2));
-    let looked = tokio::time::timeout(wait, client.get_turns(signed(request, reading(principal, owner)))).await;
-    let state = match looked.map(answer) {
-        Ok(Ok(found)) => match found.turns.iter().find(|found| found.seq == turn.seq) {
+    let state = match tokio::time::timeout(wait, turn_of(layers, principal, owner, &turn.session_id, turn.seq)).await {
+        Ok(Ok(found)) => match found {
             Some(found) => {
                 attestation.turn_time = found.time;
                 attestation.user_turn = found.role == i32::from(session::Role::User);
@@ -63,6 +62,80 @@ pub(crate) async fn attest(
     attestation
 }
 
+/// A turn of a session; none when it has no such turn.
+async fn turn_of(
+    layers: &Layers,
+    principal: &Principal,
+    owner: &Owner,
+    session_id: &str,
+    seq: u32,
+) -> Result<Option<session::Turn>, Fault> {
+    let request = session::GetTurnsRequest {
+        user_id: owner.user.as_str().to_owned(),
+        agent_id: owner.agent_id().to_owned(),
+        session_id: session_id.to_owned(),
+        from_seq: seq,
+        to_seq: seq,
+    };
+    let found = answer(layers.session.clone().get_turns(signed(request, reading(principal, owner))).await)?;
+    Ok(found.turns.into_iter().find(|turn| turn.seq == seq))
+}
+
+/// What its turn says for a fact of a session, to be kept with the promotion of the fact: the session may end before the target
+/// takes it.
+///
+/// # Errors
+/// Those of session memory.
+pub(crate) async fn seal_turn(
+    layers: &Layers,
+    principal: &Principal,
+    owner: &Owner,
+    session_id: &str,
+    fact: &session::SessionFact,
+) -> Result<SealedTurn, Fault> {
+    let turn = turn_of(layers, principal, owner, session_id, fact.seq).await?;
+    let by = turn.as_ref().and_then(|turn| convert::role("role", turn.role).ok());
+    let quote = turn.as_ref().and_then(|turn| sentence_with(&fact.value, &turn.text));
+    Ok(SealedTurn {
+        seq: fact.seq,
+        source: word_of(by, quote.is_some()),
+        quote: quote.unwrap_or_else(|| fact.value.clone()),
+        time: turn.and_then(|turn| common::optional_time("time", turn.time.as_ref()).unwrap_or_default()),
+    })
+}
+
+/// What was found out about the turn when the fact was sealed, or last looked at.
+pub(crate) fn of_sealed(turn: &SealedTurn) -> Attestation {
+    let user_turn = turn.source == Source::UserStatement;
+    let mut attestation = Attestation { user_turn, turn_time: turn.time.map(common::wire_time), ..Attestation::default() };
+    if user_turn {
+        attestation.set_quote(QuoteState::Verified);
+    }
+    attestation
+}
+
+/// The sentence of a turn that holds a value, compared in normal form and as whole words; the last one, which corrects the ones
+/// before it. A question is nobody's statement.
+fn sentence_with(value: &str, turn: &str) -> Option<String> {
+    let value = strata_text::clean::normal(value);
+    let holds = |sentence: &&str| {
+        let sentence = strata_text::clean::normal(sentence);
+        let whole = |at: usize| !cuts_words(&sentence, at..at + value.len());
+        !question(&sentence) && sentence.match_indices(&value).any(|(at, _)| whole(at))
+    };
+    let spans = strata_text::sentence_spans(turn);
+    let sentence = spans.into_iter().rev().map(|span| turn[span].trim()).find(holds);
+    sentence.filter(|sentence| !value.is_empty() && sentence.chars().count() <= QUOTE_CHARS).map(str::to_owned)
+}
+
+/// Whether a part of a text begins or ends inside a word of Latin letters or digits.
+fn cuts_words(text: &str, part: Range<usize>) -> bool {
+    let inside =
+        |a: Option<char>, b: Option<char>| a.zip(b).is_some_and(|(a, b)| a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric());
+    let (before, within, after) = (&text[..part.start], &text[part.clone()], &text[part.end..]);
+    inside(before.chars().next_back(), within.chars().next()) || inside(within.chars().next_back(), after.chars().next())
+}
+
 /// Whether a quote stands in a turn, compared in normal form (NFKC, case, white space, invisible characters). A part of a
 /// clause counts only if what was left out before it neither negates nor hedges it: "吃辣" is no quote of "不吃辣".
 pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
@@ -70,11 +143,12 @@ pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
     if quote.is_empty() {
         return false;
     }
-    let said = strata_text::features(&quote);
+    // Only what is compared is read: this runs at every write.
+    let (asked, negation, certain) = (question(&quote), negation(&quote), certainty(&quote));
     turn.match_indices(&quote).any(|(at, _)| {
         // Of a question only the whole is a quote: what it asks is not what the user said.
         let sentence = strata_text::sentence_spans(&turn).into_iter().find(|span| span.contains(&at));
-        if sentence.is_some_and(|span| strata_text::features(&turn[span]).question) && !said.question {
+        if sentence.is_some_and(|span| question(&turn[span])) && !asked {
             return false;
         }
         let before = &turn[..at];
@@ -82,16 +156,11 @@ pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
         if turn[clause..at].trim().is_empty() {
             return true;
         }
-        let inside_word = |a: Option<char>, b: Option<char>| {
-            a.zip(b).is_some_and(|(a, b)| a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric())
-        };
-        if inside_word(before.chars().next_back(), quote.chars().next())
-            || inside_word(quote.chars().next_back(), turn[at + quote.len()..].chars().next())
-        {
+        if cuts_words(&turn, at..at + quote.len()) {
             return false;
         }
-        let whole = strata_text::features(&turn[clause..at + quote.len()]);
-        whole.negation <= said.negation && whole.certainty >= said.certainty
+        let whole = &turn[clause..at + quote.len()];
+        strata_text::certainty::negation(whole) <= negation && certainty(whole) >= certain
     })
 }
 
@@ -101,7 +170,27 @@ const fn is_clause_end(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::stands_in;
+    use super::{sentence_with, stands_in};
+
+    #[test]
+    fn a_value_is_quoted_by_the_sentence_that_holds_it() {
+        for (value, turn, sentence) in [
+            ("CC-42", "Hello there. From now on my cost centre is CC-42! Thanks.", Some("From now on my cost centre is CC-42!")),
+            ("cc-42", "My cost centre is ＣＣ－42.", Some("My cost centre is ＣＣ－42.")),
+            ("B-2", "My code is B-1 or B-2. No, my code is B-2.", Some("No, my code is B-2.")),
+            ("辣", "你好。我不吃辣，谢谢！", Some("我不吃辣，谢谢！")),
+            ("上海", "我以后都在上海办公\n好的", Some("我以后都在上海办公")),
+            ("4", "My cost centre is CC-42.", None),
+            ("CC-42", "Is my cost centre CC-42?", None),
+            ("上海", "你觉得我住在上海吗？", None),
+            ("vegetarian", "I eat no meat.", None),
+            ("素食", "我不吃肉。", None),
+            ("\u{200b}", "anything", None),
+        ] {
+            assert_eq!(sentence_with(value, turn).as_deref(), sentence, "{value} in {turn}");
+        }
+        assert_eq!(sentence_with("CC-42", &format!("{} CC-42", "word ".repeat(1_000))), None, "longer than any quote");
+    }
 
     #[test]
     fn a_quote_stands_in_its_turn_in_normal_form() {

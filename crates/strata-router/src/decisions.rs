@@ -3,7 +3,7 @@
 //! findings there. When the call is answered the notebook becomes one [`Decision`], which is stored in the background: telling
 //! later must not cost now.
 
-use crate::ledger::{DecisionRow, Ledger, Wanted};
+use crate::ledger::{DecisionRow, Ledger};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,7 +19,8 @@ use strata_core::policy::decision::{Decision, Stage, Step, words_are_free_of_con
 use strata_core::time::SECOND;
 use strata_core::{Clock, Fault, Owner, Reason, Timestamp};
 use strata_runtime::context::CallContext;
-use strata_runtime::layer::{Middleware, Rpc, body, forward, known_method, trace};
+use strata_runtime::layer::body::{self, Answer};
+use strata_runtime::layer::{Middleware, Rpc, known_method, trace};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -37,8 +38,6 @@ const COLLECT: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest wait of a reader for what is not stored yet.
 const FLUSH: Duration = Duration::from_millis(1_000);
-/// Decisions that one Explain shows.
-const EXPLAINED: usize = 200;
 
 /// The notebook of a call. Clones are the same notebook.
 #[derive(Clone, Debug)]
@@ -96,7 +95,7 @@ pub(crate) fn note(step: impl FnOnce() -> Step) {
 pub(crate) fn about(principal: &Principal, owner: &Owner) {
     with(|noted| {
         noted.decision.caller.clone_from(&principal.id);
-        noted.decision.agent = owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default();
+        noted.decision.agent = owner.agent_id().to_owned();
         noted.owner = Some(owner.clone());
     });
 }
@@ -193,7 +192,7 @@ silent! {
     longterm: ListCandidatesResponse, GetMemoryResponse, LookupMemoryResponse, ListMemoriesResponse, GetHistoryResponse,
         BatchGetMemoriesResponse, GetEntityResponse, ListEntitiesResponse, DeleteEntityResponse, GetSkillResponse, ListSkillsResponse,
         DeleteSkillResponse, UndoConsolidationResponse, ListEpisodesResponse, EraseMemoriesResponse, GetErasureResponse, VerifyErasureResponse;
-    internal: ListOpenErasuresResponse, SettleErasureResponse, EraseContentResponse, FindContentResponse, ListControlResponse, PutControlResponse, RecordContextResponse, SealResponse, SettleResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
+    internal: ListOpenErasuresResponse, SettleErasureResponse, EraseContentResponse, FindContentResponse, ListControlResponse, PutControlResponse, RecordContextResponse, SealResponse, SettleResponse, SealFactResponse, OverlayFactsResponse, GetOwnersResponse, SearchArchivedTurnsResponse;
     admin: VerifyAuditResponse, SampleForReviewResponse, SubmitReviewResponse, GetQualityResponse, GetStatusResponse, ReindexResponse, BackupResponse, VerifyConsistencyResponse;
 }
 
@@ -497,11 +496,11 @@ fn method_of(path: &str) -> String {
 }
 
 impl Middleware for Recorder {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: http::Request<Body>, next: S) -> http::Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: http::Request<Body>, next: &S) -> http::Response<Answer> {
         let request_id = CallContext::current().request_id.map(|id| id.to_string()).unwrap_or_default();
         let trace_id = trace::id(request.headers()).unwrap_or_else(|| request_id.clone());
         let notes = Notes::new(trace_id, request_id, method_of(request.uri().path()));
-        let response = NOTES.scope(notes.clone(), forward(next, request)).await;
+        let response = NOTES.scope(notes.clone(), next.call(request)).await;
         let failure = body::head_code(response.headers())
             .filter(|code| *code != Code::Ok)
             .and_then(|_| Status::from_header_map(response.headers()))
@@ -552,72 +551,4 @@ pub(crate) async fn recorded<F: Future>(
         noted.owner = None;
     }
     output
-}
-
-fn decode(entries: Vec<String>) -> impl Iterator<Item = Decision> {
-    entries.into_iter().filter_map(|entry| {
-        serde_json::from_str(&entry)
-            .map_err(|error| tracing::error!(line = error.line(), column = error.column(), "a decision cannot be read"))
-            .ok()
-    })
-}
-
-impl crate::gate::Core {
-    /// What was decided under a name, in order, and whether there is more. What was reported about a recall of the trace
-    /// belongs to it.
-    ///
-    /// # Errors
-    /// `NOT_FOUND`; `STORE_UNAVAILABLE`; `NOT_SERVED` when the ledger keeps no decisions.
-    pub(crate) async fn explained(&self, owner: &Owner, name: &str) -> Result<(Vec<Decision>, bool), Fault> {
-        let log = self.ledger.decisions().ok_or_else(no_log)?;
-        self.keeper.flush().await;
-        let now = self.ports.clock.now();
-        let user = owner.user_key();
-        let read = |name: String| async move {
-            log.kept(&owner.user_key(), &Wanted::Named(name), EXPLAINED + 1, now).await.map(|found| found.entries)
-        };
-        let mut entries = log.kept(&user, &Wanted::Named(name.to_owned()), EXPLAINED + 1, now).await?.entries;
-        let recalls: std::collections::BTreeSet<String> =
-            decode(entries.clone()).map(|decision| decision.recall_id).filter(|id| !id.is_empty() && id != name).collect();
-        for recall in recalls {
-            for entry in read(recall).await? {
-                if !entries.contains(&entry) {
-                    entries.push(entry);
-                }
-            }
-        }
-        let mut decisions: Vec<Decision> = decode(entries).filter(|decision| seen_by(owner, decision)).collect();
-        decisions.sort_by_key(|decision| decision.time);
-        if decisions.is_empty() {
-            return Err(Fault::not_found("trace", name));
-        }
-        let truncated = decisions.len() > EXPLAINED;
-        decisions.truncate(EXPLAINED);
-        Ok((decisions, truncated))
-    }
-
-    /// Decisions after a cursor, and the cursor to go on from; with `None` only the cursor of the newest.
-    ///
-    /// # Errors
-    /// As [`Self::explained`], and `INVALID_FIELD` for a foreign cursor.
-    pub(crate) async fn decided_after(
-        &self,
-        owner: &Owner,
-        after: Option<String>,
-        limit: usize,
-    ) -> Result<(Vec<Decision>, String), Fault> {
-        let log = self.ledger.decisions().ok_or_else(no_log)?;
-        let wanted = after.map_or(Wanted::Newest, Wanted::After);
-        let found = log.kept(&owner.user_key(), &wanted, limit, self.ports.clock.now()).await?;
-        Ok((decode(found.entries).collect(), found.cursor))
-    }
-}
-
-/// An agent sees what was decided for it and for its user; the user as a whole sees all.
-fn seen_by(owner: &Owner, decision: &Decision) -> bool {
-    owner.agent.as_ref().is_none_or(|agent| decision.agent.is_empty() || decision.agent == agent.as_str())
-}
-
-fn no_log() -> Fault {
-    Fault::new(Reason::NotServed, "this router keeps no decisions")
 }

@@ -3,7 +3,8 @@
 //! in between leaves it to the next one, like open promotions.
 
 use crate::gate::Core;
-use crate::layers::{answer, reading, signed};
+use crate::layers::{answer, placed, reading, signed};
+use crate::ledger::Wanted;
 use crate::owners::is_down;
 use crate::promote::{self, Entry, finding};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +13,9 @@ use std::time::Duration;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_core::id::Level;
-use strata_core::limits::OBSERVE_PER_USER;
+use strata_core::limits::{DECISIONS_PER_USER, OBSERVE_PER_USER};
 use strata_core::policy::authz::{Principal, Role};
+use strata_core::policy::decision::Decision;
 use strata_core::policy::erasure::{Physical, Purge};
 use strata_core::policy::promotion::{Hold, Origin, State};
 use strata_core::{AgentId, Fault, Owner, Reason, TenantId, UserId};
@@ -60,6 +62,17 @@ impl Open {
         // As new as the erasure itself: it is what makes older calls old.
         reading(&self.principal, &self.owner).writing(level, epoch).as_of(self.epoch.max(1))
     }
+}
+
+/// Those that can be driven. One that cannot be read is told of and holds up no other one, of another tenant least of all.
+fn readable(erasures: Vec<internal::OpenErasure>) -> Vec<Open> {
+    let read = |wire: internal::OpenErasure| {
+        let erasure_id = wire.scopes.first().map(|scope| scope.erasure_id.clone()).unwrap_or_default();
+        Open::of(wire)
+            .inspect_err(|fault| tracing::error!(erasure_id, %fault, "an erasure cannot be read; ask for it again"))
+            .ok()
+    };
+    erasures.into_iter().filter_map(read).collect()
 }
 
 /// Counts by store, summed over parts; the last state of a store stands.
@@ -149,6 +162,14 @@ impl Sight {
         self.turns.get(session).is_some_and(|seqs| seqs.iter().any(|seq| range.contains(seq))) || self.needles.matches(entry)
     }
 
+    /// What a decision about it holds, as it is stored: ids, keys as whole names, the agent whose memory it is.
+    fn named_in_decisions(&self) -> Vec<String> {
+        let whole = |name: &str| serde_json::Value::from(name).to_string();
+        let agent = self.agent.as_ref().filter(|_| self.everything);
+        let agent = agent.map(|agent| format!("\"agent\":{}", whole(agent.as_str())));
+        self.memory_ids.iter().cloned().chain(self.keys.iter().map(|key| whole(key))).chain(agent).collect()
+    }
+
     /// Whether an entry is about what is erased: by reference, by key, by text.
     fn matches(&self, entry: &Entry) -> Result<bool, Fault> {
         let p = &entry.promotion;
@@ -161,22 +182,24 @@ impl Sight {
         let statement = entry.statement()?;
         let reference = statement.source_ref.as_ref().and_then(|reference| reference.kind.as_ref());
         let turn = matches!(reference, Some(longterm::source_ref::Kind::Turn(turn)) if self.quotes(&turn.session_id, turn.seq));
-        let (key, quoted, quote) = match &p.origin {
-            Origin::TaskFact { key, .. } => (self.keys.contains(key), false, ""),
-            Origin::TurnQuote { session_id, seq, quote } => (false, self.quotes(session_id, *seq), quote.as_str()),
+        let sealed = || [&p.seal, &p.journalled].into_iter().flatten();
+        let key = p.origin.key().is_some_and(|key| self.keys.contains(key));
+        let (quoted, quote) = match &p.origin {
+            Origin::TaskFact { .. } => (false, ""),
+            Origin::SessionFact { session_id, .. } => {
+                (sealed().filter_map(|seal| seal.turn.as_ref()).any(|turn| self.quotes(session_id, turn.seq)), "")
+            }
+            Origin::TurnQuote { session_id, seq, quote } => (self.quotes(session_id, *seq), quote.as_str()),
         };
         let value = statement.value.as_ref().and_then(|value| value.kind.as_ref());
         let value = if let Some(strata_api::common::v1::value::Kind::Text(text)) = value { text.as_str() } else { "" };
-        let texts = [
-            statement.content.as_str(),
-            statement.source_quote.as_str(),
-            value,
-            quote,
-            p.seal.as_ref().map_or("", |seal| seal.value.as_str()),
-        ];
+        let texts = [statement.content.as_str(), statement.source_quote.as_str(), value, quote];
+        // What is journalled of a source may be promoted without it.
+        let of_source = sealed().flat_map(|seal| [Some(&seal.value), seal.turn.as_ref().map(|turn| &turn.quote)]);
+        let texts = texts.into_iter().chain(of_source.flatten().map(String::as_str));
         let ids = [&p.memory_id, &p.superseded].into_iter().flatten().any(|id| self.memory_ids.contains(id));
         let named = !statement.key.is_empty() && self.keys.contains(&statement.key);
-        Ok(turn || key || quoted || ids || named || texts.iter().any(|text| self.needles.matches(text)))
+        Ok(turn || key || quoted || ids || named || texts.into_iter().any(|text| self.needles.matches(text)))
     }
 }
 
@@ -192,13 +215,16 @@ impl Core {
         let mut client = self.layers.erasures.clone();
         let asked = client.list_open_erasures(signed(request, self.sweeper()?));
         let answered = tokio::time::timeout(JOURNAL, asked).await.map_err(|_| Fault::unavailable("long-term memory"))?;
-        answer(answered)?.erasures.into_iter().map(Open::of).collect()
+        Ok(readable(answer(answered)?.erasures))
     }
 
     /// Goes on with every open erasure that no router has in hand.
     pub(crate) async fn go_on_erasing(self: &Arc<Self>) {
         match self.open_erasures(internal::ListOpenErasuresRequest::default()).await {
             Ok(all) => {
+                if !all.is_empty() {
+                    self.language.ready().await;
+                }
                 for open in all {
                     if let Err(fault) = self.drive_erasure(open).await {
                         tracing::warn!(reason = fault.reason.name(), "an erasure could not go on now");
@@ -270,7 +296,7 @@ impl Core {
                     Layer::Working => {
                         let mut client = self.layers.working_erasure.clone();
                         let identity = open.identity(Level::Task, self.fresh_epoch());
-                        tokio::time::timeout(PART, client.erase_content(signed(request, identity))).await
+                        tokio::time::timeout(PART, client.erase_content(placed(request, identity))).await
                     }
                 };
                 let part = answer(part.map_err(|_| Fault::unavailable("a layer"))?)?;
@@ -302,7 +328,7 @@ impl Core {
                     Layer::Working => {
                         let mut client = self.layers.working_erasure.clone();
                         let identity = identity.writing(Level::Task, self.fresh_epoch());
-                        tokio::time::timeout(PART, client.find_content(signed(request, identity))).await
+                        tokio::time::timeout(PART, client.find_content(placed(request, identity))).await
                     }
                 };
                 let part = answer(part.map_err(|_| Fault::unavailable("a layer"))?)?;
@@ -338,6 +364,7 @@ impl Core {
         let remaining = remaining.into_iter().filter(|matches| *matches).count() as u64;
         let (claims, left) = self.erase_claims(open, &sight).await?;
         let decisions = self.erase_decisions(open, &sight).await?;
+        let told = self.find_decisions(open, &sight).await?;
         let (waiting, still) = self.erase_observations(open, &sight, true).await?;
         let purge = if removed + claims + decisions + waiting > 0 { Purge::Anew } else { Purge::Again };
         let medium = self.ledger.medium(&open.owner.user_key(), purge).await?;
@@ -358,20 +385,33 @@ impl Core {
         Ok(vec![
             row("ledger.promotions", found, removed, remaining),
             row("ledger.claims", claims, claims, left),
-            row("ledger.decisions", decisions, decisions, 0),
+            row("ledger.decisions", decisions + told, decisions, told),
             row("ledger.observations", waiting, waiting, still),
         ])
     }
 
-    /// Decisions that name what is erased, for Explain.
+    /// Takes the decisions away, kept for Explain, that name what is erased.
     async fn erase_decisions(&self, open: &Open, sight: &Sight) -> Result<u64, Fault> {
         let Some(log) = self.ledger.decisions() else { return Ok(0) };
         let user = open.owner.user_key();
+        // What was decided before and is not stored yet would come in behind.
+        self.keeper.flush().await;
         if sight.everything && sight.agent.is_none() {
             return log.erase(&user, None).await;
         }
-        let ids: Vec<String> = sight.memory_ids.iter().cloned().collect();
-        if ids.is_empty() { Ok(0) } else { log.erase(&user, Some(&ids)).await }
+        log.erase(&user, Some(&sight.named_in_decisions())).await
+    }
+
+    /// How many decisions of before the erasure name what is erased. What was decided since then tells of ids that lead nowhere.
+    async fn find_decisions(&self, open: &Open, sight: &Sight) -> Result<u64, Fault> {
+        let Some(log) = self.ledger.decisions() else { return Ok(0) };
+        let all = Wanted::After(String::new());
+        let kept = log.kept(&open.owner.user_key(), &all, DECISIONS_PER_USER, self.ports.clock.now()).await?;
+        let names = sight.named_in_decisions();
+        let everything = sight.everything && sight.agent.is_none();
+        let named = kept.entries.into_iter().filter(|entry| everything || names.iter().any(|name| entry.contains(name)));
+        let before = |decision: &Decision| u64::try_from(decision.time.micros()).unwrap_or(0) <= sight.epoch;
+        Ok(crate::explain::decode(named).filter(before).count() as u64)
     }
 
     /// What waits to be observed and holds it, or is about turns that do: taken out, or only counted. With what is left.
@@ -492,11 +532,16 @@ impl Core {
             }
             Err(_) => found.unanswered.push("ledger".to_owned()),
         }
-        if let Ok((waiting, _)) = self.erase_observations(&open, &sight, false).await {
-            found.stores.push(row("ledger.observations".to_owned(), waiting));
+        let waiting = self.erase_observations(&open, &sight, false).await.map(|(waiting, _)| waiting);
+        for (name, answered) in [("observations", waiting), ("decisions", self.find_decisions(&open, &sight).await)] {
+            match answered {
+                Ok(remaining) => found.stores.push(row(format!("ledger.{name}"), remaining)),
+                Err(_) => found.unanswered.push("ledger".to_owned()),
+            }
         }
         found.stores.sort_by(|a, b| a.store.cmp(&b.store));
         found.unanswered.sort();
+        found.unanswered.dedup();
         found.absent = found.unanswered.is_empty() && found.stores.iter().all(|store| store.remaining == 0);
         found
     }

@@ -1,24 +1,25 @@
 //! What every public call passes before anything else: who asks, whose memory it is, whether the mode of the layer
 //! allows it. A handler gets a [`Call`] from [`Core::admit`] or nothing, so no method can miss it.
 
+use crate::call::{Call, level_of};
 use crate::decisions;
-use crate::layers::{Layers, reading, signed};
-use crate::modes::{self, Passage};
+use crate::layers::{Layers, Placed, placed, reading, signed};
+use crate::modes;
 use crate::owners::Owners;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use strata_api::convert::common;
 use strata_api::error::status;
 use strata_api::page::PageTokens;
-use strata_core::id::Level;
-use strata_core::policy::authz::{self, Layer, Method, Principal};
+use strata_core::policy::authz::{self, Principal};
 use strata_core::policy::ownership::next_epoch;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
-use strata_core::{Fault, Owner, Reason};
+use strata_core::{Fault, Reason};
+use strata_runtime::context::CallContext;
 use strata_runtime::control::{Control, ModeBoard};
 use strata_runtime::layer::trace::note_mode;
-use strata_runtime::{Ports, TaskGroup};
+use strata_runtime::{CallIdentity, Ports, TaskGroup};
 use tonic::{Request, Status};
 
 /// A request that names whose memory it is about.
@@ -64,29 +65,9 @@ macro_rules! owned_by_user {
 }
 
 owned_by_user! {
+    longterm: GetErasureRequest, VerifyErasureRequest;
     router: GetPromotionRequest;
     admin: WatchDecisionsRequest;
-}
-
-macro_rules! owned_by_user {
-    ($($request:ident),*) => { $(
-        impl Owned for strata_api::longterm::v1::$request {
-            fn user_id(&self) -> &str { &self.user_id }
-            fn agent_id(&self) -> &str { "" }
-            fn set_user_id(&mut self, user_id: String) { self.user_id = user_id; }
-        }
-    )* };
-}
-
-owned_by_user!(GetErasureRequest, VerifyErasureRequest);
-
-/// A call that passed the gate.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) principal: Principal,
-    pub(crate) owner: Owner,
-    pub(crate) method: &'static Method,
-    pub(crate) passage: Passage,
 }
 
 /// What all services of the router share.
@@ -104,12 +85,14 @@ pub(crate) struct Core {
     pub(crate) tokens: PageTokens,
     pub(crate) about: crate::About,
     pub(crate) tasks: TaskGroup,
+    pub(crate) language: Arc<crate::language::LanguageTables>,
     pub(crate) keeper: crate::decisions::Keeper,
     pub(crate) extractor: Option<Arc<dyn strata_text::extract::Extractor>>,
-    pub(crate) waiters: crate::observe::Waiters,
-    pub(crate) compiled: crate::observe::Compiled,
+    pub(crate) waiters: crate::observing::Waiters,
+    pub(crate) compiled: crate::observing::Compiled,
     /// Wakes the worker of Observe.
     pub(crate) knock: tokio::sync::Notify,
+    pub(crate) topics: crate::topics::Topics,
 }
 
 /// The caller, from the listener's authentication.
@@ -146,34 +129,31 @@ impl Core {
 
     /// The message for the layer: for a write with its level and a fresh epoch (rule P10).
     pub(crate) fn outgoing<R>(&self, call: &Call, body: R) -> Request<R> {
+        signed(body, self.identity(call))
+    }
+
+    /// [`Self::outgoing`], for the replica of working memory that serves the task.
+    pub(crate) fn to_task<R: Placed>(&self, call: &Call, body: R) -> Request<R> {
+        placed(body, self.identity(call))
+    }
+
+    fn identity(&self, call: &Call) -> CallIdentity {
         let identity = reading(&call.principal, &call.owner);
-        signed(
-            body,
-            if call.method.writes() {
-                identity.writing(level_of(call.method.layer, &call.owner), self.fresh_epoch())
-            } else {
-                identity
-            },
-        )
+        if call.method.writes() {
+            identity.writing(level_of(call.method.layer, &call.owner), self.fresh_epoch())
+        } else {
+            identity
+        }
+    }
+
+    /// For work outside of a call that reads what it then writes: its calls are under way since now, so that what an erasure takes
+    /// in between does not come in again behind it (rule E2).
+    pub(crate) fn as_of_now(&self) -> CallContext {
+        CallContext { admitted: Some(self.ports.clock.now()), ..CallContext::default() }
     }
 
     /// An epoch for a write that claims nothing: the server's clock.
     pub(crate) fn fresh_epoch(&self) -> u64 {
         next_epoch(0, self.ports.clock.now())
-    }
-}
-
-/// The level at which a layer writes for an owner.
-pub(crate) const fn level_of(layer: Layer, owner: &Owner) -> Level {
-    match layer {
-        Layer::Working => Level::Task,
-        Layer::Session => Level::Session,
-        Layer::Longterm | Layer::Router => {
-            if owner.agent.is_some() {
-                Level::Agent
-            } else {
-                Level::User
-            }
-        }
     }
 }

@@ -1,7 +1,8 @@
-//! Typed clients of the layers, and what a call to them carries.
+//! Typed clients of the layers, what a call to them carries, and what is read of their answers.
 
 use crate::LayerChannels;
 use crate::decisions::{Decided, noted, noted_refusal};
+use std::time::Duration;
 use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::internal::v1::erasure_journal_service_client::ErasureJournalServiceClient;
 use strata_api::internal::v1::participant_service_client::ParticipantServiceClient;
@@ -14,13 +15,20 @@ use strata_api::session::v1::session_memory_service_client::SessionMemoryService
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_core::limits::MESSAGE_BYTES;
 use strata_core::{Owner, policy::authz::Principal};
+use strata_runtime::replicas::Place;
 use strata_runtime::{CallIdentity, RpcChannel};
 use tonic::{Request, Response, Status};
+
+/// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger. A layer that is down
+/// says so at once; this is for one that is slow, whose word is worth the wait.
+pub(crate) const SIDE_LOOK: Duration = Duration::from_millis(1_000);
 
 /// Clients of all layers.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
     pub(crate) working: WorkingMemoryServiceClient<RpcChannel>,
+    /// Replicas of working memory.
+    pub(crate) working_replicas: usize,
     pub(crate) participant: ParticipantServiceClient<RpcChannel>,
     pub(crate) session: SessionMemoryServiceClient<RpcChannel>,
     pub(crate) session_facts: SessionFactServiceClient<RpcChannel>,
@@ -42,6 +50,7 @@ impl Layers {
     pub(crate) fn new(channels: &LayerChannels) -> Self {
         Self {
             working: client!(WorkingMemoryServiceClient, channels.working),
+            working_replicas: channels.working_replicas.max(1),
             participant: client!(ParticipantServiceClient, channels.working),
             session: client!(SessionMemoryServiceClient, channels.session),
             session_facts: client!(SessionFactServiceClient, channels.session),
@@ -64,6 +73,52 @@ pub(crate) fn reading(principal: &Principal, owner: &Owner) -> CallIdentity {
 pub(crate) fn signed<T>(body: T, identity: CallIdentity) -> Request<T> {
     let mut request = Request::new(body);
     request.extensions_mut().insert(identity);
+    request
+}
+
+/// A request of working memory, which may have several replicas.
+pub(crate) trait Placed {
+    /// What all calls have in common that are to meet at one replica: the task; of calls about all tasks of a user, the user.
+    fn place(&self) -> &str;
+}
+
+macro_rules! placed_by_task {
+    ($($package:ident: $($request:ident),*;)*) => { $( $(
+        impl Placed for strata_api::$package::v1::$request {
+            fn place(&self) -> &str { &self.task_id }
+        }
+    )* )* };
+}
+
+placed_by_task! {
+    working: CreateTaskRequest, GetTaskRequest, PutFactsRequest, UpdateTodosRequest, AppendDigestRequest, UpdateGoalRequest,
+        EndTaskRequest, WatchTaskRequest;
+    internal: SealRequest, SettleRequest;
+}
+
+impl Placed for strata_api::working::v1::ListTasksRequest {
+    fn place(&self) -> &str {
+        &self.user_id
+    }
+}
+
+impl Placed for strata_api::internal::v1::EraseContentRequest {
+    fn place(&self) -> &str {
+        self.scope.as_ref().map_or("", |scope| &scope.user_id)
+    }
+}
+
+impl Placed for strata_api::internal::v1::FindContentRequest {
+    fn place(&self) -> &str {
+        self.scope.as_ref().map_or("", |scope| &scope.user_id)
+    }
+}
+
+/// [`signed`], for the replica of working memory that serves the task.
+pub(crate) fn placed<T: Placed>(body: T, identity: CallIdentity) -> Request<T> {
+    let place = Place::Key(vec![identity.principal.tenant.as_str().to_owned(), body.place().to_owned()]);
+    let mut request = signed(body, identity);
+    request.extensions_mut().insert(place);
     request
 }
 

@@ -14,19 +14,24 @@
 //!   control   modes and API keys that operators set
 //!   observe   what an agent sees, and what goes where
 //!   decisions what every call decided, kept for Explain
+//!   explain   what was decided, read again
 //! ```
 
 mod archive;
 mod assemble;
 mod attest;
+mod call;
 pub mod control;
 mod decisions;
 mod erase;
+mod explain;
 mod gate;
+mod language;
 mod layers;
 pub mod ledger;
 pub mod modes;
 mod observe;
+mod observing;
 mod overlays;
 mod owners;
 mod promote;
@@ -35,6 +40,7 @@ mod proxy;
 mod results;
 mod service;
 mod stream;
+mod topics;
 
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
@@ -52,26 +58,31 @@ use strata_core::policy::promotion::Origin;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_runtime::control::Control;
-use strata_runtime::layer::Use;
+use strata_runtime::layer::{Leaf, Shared, Use};
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Location;
 use strata_runtime::{Ports, RpcChannel, TaskGroup};
 use strata_text::slots::SlotMatcher;
-use tonic::service::LayerExt;
+use tower::Layer as _;
 
 use crate::decisions::{Keeper, Recorder};
 use crate::gate::Core;
+use crate::language::{LanguageTables, WithLanguage};
 use crate::layers::Layers;
 use crate::ledger::{Ledger, embedded::EmbeddedLedger, redis::RedisLedger};
+use crate::observing::{Compiled, Waiters};
 use crate::owners::Owners;
 use crate::proxy::Proxy;
 use crate::service::Service;
+use crate::topics::Topics;
 
 /// Channels to the layers. Each signs its calls (`strata_runtime::signing::Signer::sign`).
 #[derive(Clone)]
 pub struct LayerChannels {
     /// Working memory.
     pub working: RpcChannel,
+    /// Replicas behind it (`strata_runtime::replicas`).
+    pub working_replicas: usize,
     /// Session memory.
     pub session: RpcChannel,
     /// Long-term memory.
@@ -89,8 +100,8 @@ pub struct Journalled {
     pub state: String,
     /// Whether a router has still something to do.
     pub open: bool,
-    /// Task and key of the fact; none of a quote.
-    pub source: Option<(String, String)>,
+    /// What it promotes.
+    pub source: Origin,
 }
 
 impl Journalled {
@@ -104,10 +115,7 @@ impl Journalled {
             apply_id: promotion.apply_id(),
             state: promotion.state.name().to_owned(),
             open: promotion.is_open(),
-            source: match &promotion.origin {
-                Origin::TaskFact { task_id, key } => Some((task_id.clone(), key.clone())),
-                Origin::TurnQuote { .. } => None,
-            },
+            source: promotion.origin,
             promotion_id: promotion.promotion_id,
         })
     }
@@ -182,6 +190,8 @@ impl RouterRole {
         };
         let slots = SlotMatcher::new(&deps.registry).map_err(|problem| Fault::field("registry", problem.to_string()))?;
         let (keeper, inbox) = Keeper::new();
+        let (topics, ended_topics) = Topics::new();
+        let tasks = TaskGroup::new();
         let core = Arc::new(Core {
             owners: Owners::new(Arc::clone(&ledger), Arc::clone(&deps.ports.clock)),
             ledger,
@@ -194,15 +204,18 @@ impl RouterRole {
             control: deps.control,
             tokens: deps.tokens,
             about: deps.about,
-            tasks: TaskGroup::new(),
+            language: Arc::new(LanguageTables::new(tasks.clone())),
+            tasks,
             keeper,
             extractor: deps.extractor,
-            waiters: observe::Waiters::default(),
-            compiled: observe::Compiled::default(),
+            waiters: Waiters::default(),
+            compiled: Compiled::default(),
             knock: tokio::sync::Notify::new(),
+            topics,
         });
         let write = decisions::write(inbox, Arc::clone(&core.ledger), Arc::clone(&core.ports.clock), core.tasks.token().clone());
         core.tasks.spawn("router decisions", write);
+        core.tasks.spawn("router topics", archive::worker(Arc::clone(&core), ended_topics));
         core.tasks.spawn("router observe", observe::worker(Arc::clone(&core)));
         core.tasks.spawn("router recovery", recovery(Arc::clone(&core)));
         Ok(Self { core })
@@ -212,11 +225,12 @@ impl RouterRole {
     #[must_use]
     pub fn routes(&self) -> tonic::service::Routes {
         let recorder = Use::new(Recorder { keeper: self.core.keeper.clone(), clock: Arc::clone(&self.core.ports.clock) });
+        let language = Use::new(WithLanguage(Arc::clone(&self.core.language)));
         macro_rules! bounded {
             ($server:ident, $service:expr) => {
-                recorder.named_layer(
+                Shared::new(recorder.layer(language.layer(Leaf::new(
                     $server::new($service).max_decoding_message_size(MESSAGE_BYTES).max_encoding_message_size(MESSAGE_BYTES),
-                )
+                ))))
             };
         }
         let (proxy, service) = (Proxy(Arc::clone(&self.core)), Service(Arc::clone(&self.core)));

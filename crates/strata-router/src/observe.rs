@@ -2,8 +2,9 @@
 //! router takes it out and decides sentence by sentence what goes where. Nothing here may store: every write goes through the
 //! layer's own call, with the caller's roles, and every long-term one through the gate.
 
+use crate::call::Call;
 use crate::decisions::{self, Notes};
-use crate::gate::{Call, Core};
+use crate::gate::Core;
 use crate::layers::{answer, reading, signed, taken};
 use crate::ledger::queue::{ObserveQueue, Pushed};
 use crate::modes::{self, Passage};
@@ -18,7 +19,7 @@ use strata_api::internal::v1::QuoteState;
 use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
 use strata_api::session::v1 as session;
-use strata_core::limits::{OBSERVE_LEASE_SECONDS, OBSERVE_SECONDS};
+use strata_core::limits::{OBSERVE_LEASE_SECONDS, OBSERVE_SECONDS, OBSERVE_WRITES};
 use strata_core::policy::authz::{self, Principal};
 use strata_core::policy::decision::{Decision, Stage, Step};
 use strata_core::policy::observe::{Command, Op, Subject, Target};
@@ -30,8 +31,7 @@ use strata_runtime::context::CallContext;
 use strata_runtime::metrics::Instruments;
 use strata_runtime::ports::Stopwatch;
 use strata_text::extract::Asked;
-use strata_text::observe::{Intents, read};
-use tokio::sync::oneshot;
+use strata_text::observe::read;
 use uuid::Uuid;
 
 const OBSERVE: &str = "/strata.router.v1.RouterService/Observe";
@@ -45,6 +45,8 @@ const USERS: usize = 4;
 const ENTRIES: usize = 16;
 /// After a layer that does not answer, a user rests this long.
 const REST: i64 = 2 * SECOND;
+/// Users whose observations are counted for the metrics: a bounded look, twice a second.
+const MEASURED_USERS: usize = 64;
 /// Between two looks at the queue when nobody knocks.
 const LOOK: Duration = Duration::from_millis(500);
 /// Turns before the observed one that an extractor is shown.
@@ -64,21 +66,13 @@ pub(crate) struct Job {
     log_only: bool,
 }
 
-/// Callers of this process that wait for a job.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters(parking_lot::Mutex<BTreeMap<Uuid, oneshot::Sender<Decision>>>);
-
-/// The intents of the policy file in force, compiled once per version.
-#[derive(Debug, Default)]
-pub(crate) struct Compiled(parking_lot::Mutex<Option<(strata_core::policy::observe::ObserveSettings, Arc<Intents>)>>);
-
 impl Job {
     fn user_id(&self) -> String {
         self.owner.user.as_str().to_owned()
     }
 
     fn agent_id(&self) -> String {
-        self.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default()
+        self.owner.agent_id().to_owned()
     }
 
     /// The id of a write of this job: the same each time it is tried.
@@ -118,9 +112,12 @@ async fn step<T: decisions::Decided>(asked: impl Future<Output = Result<tonic::R
     }
 }
 
-/// Whether to try again later: the layer is down, busy, or switched off.
+/// Whether to try again later: the layer is down, busy, or switched off, or an erasure came in between, after which the turn is
+/// read anew.
 fn passes(fault: &Fault) -> bool {
-    is_down(fault) || (fault.reason.retry_safe() && !matches!(fault.reason, Reason::LayerWriteOff | Reason::LayerBypassed))
+    is_down(fault)
+        || fault.reason == Reason::StaleEraseEpoch
+        || (fault.reason.retry_safe() && !matches!(fault.reason, Reason::LayerWriteOff | Reason::LayerBypassed))
 }
 
 fn noted(subject: &str, finding: &strata_core::rule::Finding) {
@@ -205,6 +202,7 @@ impl Core {
             ..Default::default()
         };
         let appended = step(self.layers.session.clone().append_turns(self.outgoing(&call, request))).await?;
+        self.topics.tell(&call, &job.session_id, &appended);
         appended.seqs.first().copied().ok_or_else(|| Fault::new(Reason::Internal, "a turn was appended without a number"))
     }
 
@@ -216,15 +214,29 @@ impl Core {
         let Some(queue) = self.ledger.queue() else { return Ok(0) };
         let now = self.ports.clock.now();
         let due = queue.due(now, USERS * 4).await?;
-        let instruments = Instruments::global();
-        instruments.observe_due.record(due.len() as f64, &[]);
-        let age = due.iter().map(|(_, since)| now.since(*since).max(0)).max().unwrap_or(0);
-        instruments.observe_age.record(age as f64 / SECOND as f64, &[]);
+        if !due.is_empty() {
+            self.language.ready().await;
+        }
         let worked = futures::stream::iter(due.into_iter().map(|(user, seen)| self.work_off_user(queue, user, seen)))
             .buffer_unordered(USERS)
             .collect::<Vec<_>>()
             .await;
         worked.into_iter().sum()
+    }
+
+    /// Tells the metrics how much waits and how long.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE` when the queue does not answer.
+    pub(crate) async fn measure_queue(&self) -> Result<(), Fault> {
+        let Some(queue) = self.ledger.queue() else { return Ok(()) };
+        let waits = queue.backlog(MEASURED_USERS).await?;
+        let age = waits.oldest.map_or(0, |pushed| self.ports.clock.now().since(pushed).max(0));
+        let instruments = Instruments::global();
+        instruments.observe_due.record(waits.users as f64, &[]);
+        instruments.observe_waiting.record(waits.entries as f64, &[]);
+        instruments.observe_age.record(age as f64 / SECOND as f64, &[]);
+        Ok(())
     }
 
     async fn work_off_user(&self, queue: &dyn ObserveQueue, user: String, seen: Timestamp) -> Result<usize, Fault> {
@@ -272,7 +284,7 @@ impl Core {
             decisions::about(&job.principal, &job.owner);
             self.observed(job).await
         };
-        notes.clone().scope(work).await?;
+        self.as_of_now().scope(notes.clone().scope(work)).await?;
         Ok(notes.decision(self.ports.clock.now()))
     }
 
@@ -282,7 +294,14 @@ impl Core {
         let log_only = job.log_only || matches!(frozen, Some(Ok(Passage::LogOnly)));
         self.episode(job, log_only).await?;
         let writes = if job.commands.is_empty() { self.extracted(job).await? } else { of_commands(&job.commands, job.seq) };
-        let (entities, others): (Vec<Write>, Vec<Write>) = writes.into_iter().partition(Write::is_entity);
+        if writes.len() > OBSERVE_WRITES {
+            let more = writes.len() - OBSERVE_WRITES;
+            tracing::warn!(observation = %job.id, more, "an observation states more than one writes; its turns are kept");
+            let because = format!("{more} statements more than one observation writes; the turns are kept");
+            decisions::note(|| Step::new(Stage::Observed, "observation", "O8", "LEFT_OUT", &because));
+        }
+        let writes = writes.into_iter().take(OBSERVE_WRITES);
+        let (entities, others): (Vec<Write>, Vec<Write>) = writes.partition(Write::is_entity);
         for write in entities.into_iter().chain(others) {
             if log_only {
                 decisions::note(|| Step::new(Stage::Observed, &write.subject, "O8", "LOGGED", "log only: nothing is stored"));
@@ -344,7 +363,7 @@ impl Core {
                 return Ok(writes);
             }
         };
-        let intents = self.intents();
+        let intents = self.compiled.of(&self.settings.load().observe);
         let observed = turns.iter().filter(|turn| (job.from_seq..=job.seq).contains(&turn.seq));
         for turn in observed {
             let role = strata_api::convert::session::role("role", turn.role).unwrap_or(Role::System);
@@ -373,7 +392,9 @@ impl Core {
                     }
                 }
             }
-            for (n, sentence) in read(&turn.text, role, &self.slots, &self.registry, &intents).into_iter().enumerate() {
+            for (n, sentence) in read(&turn.text, role, &self.slots, &self.registry, &intents).enumerate() {
+                // A long turn holds up nobody.
+                tokio::task::coop::consume_budget().await;
                 let subject = format!("turn:{}/{}", turn.seq, n + 1);
                 noted(&subject, &sentence.observed.finding);
                 let what = match sentence.observed.target {
@@ -396,23 +417,6 @@ impl Core {
             }
         }
         Ok(writes)
-    }
-
-    fn intents(&self) -> Arc<Intents> {
-        let settings = self.settings.load();
-        let mut compiled = self.compiled.0.lock();
-        if let Some((of, intents)) = &*compiled
-            && *of == settings.observe
-        {
-            return Arc::clone(intents);
-        }
-        let intents = Intents::new(&settings.observe.rules).unwrap_or_else(|fault| {
-            tracing::error!(%fault, "the rules of Observe cannot be used");
-            Intents::default()
-        });
-        let intents = Arc::new(intents);
-        *compiled = Some((settings.observe.clone(), Arc::clone(&intents)));
-        intents
     }
 
     async fn carry_out(&self, job: &Job, write: &Write) -> Done {
@@ -648,29 +652,17 @@ fn of_commands(commands: &[Command], seq: u32) -> Vec<Write> {
     commands.iter().enumerate().map(write).collect()
 }
 
-impl Waiters {
-    fn enter(&self, id: Uuid) -> oneshot::Receiver<Decision> {
-        let (tell, told) = oneshot::channel();
-        self.0.lock().insert(id, tell);
-        told
-    }
-
-    fn leave(&self, id: &Uuid) {
-        self.0.lock().remove(id);
-    }
-
-    fn tell(&self, id: &Uuid, decision: Decision) {
-        if let Some(waiter) = self.0.lock().remove(id) {
-            // One that went away needs no answer.
-            let _ = waiter.send(decision);
-        }
-    }
-}
-
 /// Works off the queue until the router stops.
 pub(crate) async fn worker(core: Arc<Core>) {
     let token = core.tasks.token().clone();
+    let mut measured: Option<Stopwatch> = None;
     loop {
+        if measured.as_ref().is_none_or(|since| since.elapsed() >= LOOK) {
+            if let Err(fault) = core.measure_queue().await {
+                tracing::debug!(%fault, "the queue of Observe cannot be measured");
+            }
+            measured = Some(Stopwatch::start());
+        }
         let worked = core.work_off().await.unwrap_or_else(|fault| {
             tracing::debug!(%fault, "the queue of Observe waits for the ledger");
             0

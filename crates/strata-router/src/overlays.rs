@@ -2,9 +2,8 @@
 //! the label and refuse writes themselves, so that reading them asks the ledger nothing.
 
 use crate::gate::Core;
-use crate::layers::{answer, reading, signed};
+use crate::layers::{SIDE_LOOK, answer, placed, reading, signed};
 use crate::owners::{Late, Overlay, Waiting, is_down};
-use crate::proxy::SIDE_LOOK;
 use strata_api::internal::v1::{OverlayFactsRequest, SettleRequest};
 use strata_api::session::v1::{GetFactsRequest, SessionFact};
 use strata_api::working::v1::GetTaskRequest;
@@ -58,14 +57,29 @@ impl Core {
         if keys.is_empty() {
             return Ok(!told.is_empty());
         }
+        let keys = keys.into_iter().map(|fact| fact.key).collect();
+        self.overlay_session(principal, owner, &overlay.place.id, keys).await.map(|()| true)
+    }
+
+    /// Makes facts of a session overlays.
+    ///
+    /// # Errors
+    /// Those of session memory.
+    pub(crate) async fn overlay_session(
+        &self,
+        principal: &Principal,
+        owner: &Owner,
+        session_id: &str,
+        keys: Vec<String>,
+    ) -> Result<(), Fault> {
         let request = OverlayFactsRequest {
             user_id: owner.user.as_str().to_owned(),
-            agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
-            session_id: overlay.place.id.clone(),
-            keys: keys.into_iter().map(|fact| fact.key).collect(),
+            agent_id: owner.agent_id().to_owned(),
+            session_id: session_id.to_owned(),
+            keys,
         };
         let identity = reading(principal, owner).writing(Level::Session, self.fresh_epoch());
-        answer(self.layers.session_facts.clone().overlay_facts(signed(request, identity)).await).map(|_| true)
+        answer(self.layers.session_facts.clone().overlay_facts(signed(request, identity)).await).map(drop)
     }
 
     /// All facts of a session.
@@ -80,7 +94,7 @@ impl Core {
     ) -> Result<Vec<SessionFact>, Fault> {
         let request = GetFactsRequest {
             user_id: owner.user.as_str().to_owned(),
-            agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            agent_id: owner.agent_id().to_owned(),
             session_id: session_id.to_owned(),
             page_size: i32::try_from(SESSION_FACTS).unwrap_or(i32::MAX),
             ..Default::default()
@@ -91,10 +105,10 @@ impl Core {
     /// A board may know the key by an alias: all of its facts that mean the key become overlays. A board that has ended has
     /// nothing to be told. False: the board has no such fact.
     async fn tell_board(&self, principal: &Principal, owner: &Owner, overlay: &Overlay) -> Result<bool, Fault> {
-        let agent_id = owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default();
+        let agent_id = owner.agent_id().to_owned();
         let (user_id, task_id) = (owner.user.as_str().to_owned(), overlay.place.id.clone());
         let request = GetTaskRequest { user_id: user_id.clone(), agent_id: agent_id.clone(), task_id: task_id.clone() };
-        let board = match answer(self.layers.working.clone().get_task(signed(request, reading(principal, owner))).await) {
+        let board = match answer(self.layers.working.clone().get_task(placed(request, reading(principal, owner))).await) {
             Ok(found) => found.task.unwrap_or_default(),
             Err(gone) if has_ended(&gone) => return Ok(true),
             Err(fault) => return Err(fault),
@@ -118,7 +132,7 @@ impl Core {
                 epoch: 0,
             };
             let identity = reading(principal, owner).writing(Level::Task, self.fresh_epoch());
-            match answer(self.layers.participant.clone().settle(signed(request, identity)).await) {
+            match answer(self.layers.participant.clone().settle(placed(request, identity)).await) {
                 Ok(_) => {}
                 Err(gone) if has_ended(&gone) => return Ok(true),
                 Err(fault) => return Err(fault),
@@ -159,6 +173,6 @@ impl Core {
 }
 
 /// Nothing is left to be told.
-fn has_ended(fault: &Fault) -> bool {
+pub(crate) fn has_ended(fault: &Fault) -> bool {
     matches!(fault.reason, Reason::NotFound | Reason::TaskEnded | Reason::TaskLost | Reason::SessionEnded)
 }

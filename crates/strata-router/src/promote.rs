@@ -1,12 +1,14 @@
 //! The promotion channel (rules P5 to P9): drives `policy::promotion` over the journal. Every step is journalled before
 //! its actions are done and every action is idempotent, so any router finishes or undoes what another one began.
 
-use crate::attest::attest;
+use crate::attest::{attest, of_sealed, seal_turn};
+use crate::call::{Call, level_of};
 use crate::decisions;
-use crate::gate::{Call, Core, level_of};
-use crate::layers::{answer, reading, signed};
+use crate::gate::Core;
+use crate::layers::{answer, placed, reading, signed};
 use crate::ledger::{JournalRow, OpenEntry, Written};
 use crate::modes::{self, Passage};
+use crate::overlays::has_ended;
 use crate::owners::is_down;
 use crate::proxy::{mark_of, seen_epoch};
 use base64::Engine as _;
@@ -15,20 +17,22 @@ use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use strata_api::convert::{common, router as convert};
+use strata_api::convert::{common, longterm::wire_source, router as convert};
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
+use strata_api::session::v1 as session;
+use strata_api::working::v1 as working;
 use strata_core::id::Level;
 use strata_core::limits::{JOURNAL_ENTRIES, JOURNAL_SECONDS, QUEUED_SECONDS};
 use strata_core::policy::authz::{self, Layer, Principal};
 use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Chain, Mark, next_epoch};
 use strata_core::policy::promotion::{
-    Action, AtTarget, Event, Hold, JournalFinding, Origin, Promotion, Seal, State, admit, due, step,
+    Action, AtTarget, Event, Hold, JournalFinding, Origin, Promotion, Seal, SealedTurn, State, admit, due, step,
 };
 use strata_core::time::SECOND;
-use strata_core::{FactKey, Fault, Owner, Reason, TaskId, Timestamp};
+use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId, Timestamp};
 use strata_runtime::context::CallContext;
 use strata_runtime::metrics::{Instruments, Label};
 
@@ -84,9 +88,20 @@ impl Entry {
         p.owned = None;
         p.consent_challenge = None;
         match &mut p.origin {
-            Origin::TaskFact { key, .. } => ERASED.clone_into(key),
+            Origin::TaskFact { key, .. } | Origin::SessionFact { key, .. } => ERASED.clone_into(key),
             Origin::TurnQuote { quote, .. } => quote.clear(),
         }
+    }
+
+    /// A request of that digest asks for this very promotion, or for one whose content was erased (rule P7).
+    ///
+    /// # Errors
+    /// `REQUEST_ID_REUSED`.
+    pub(crate) fn is_asked_for_by(&self, digest: &str) -> Result<(), Fault> {
+        if self.promotion.digest == digest || self.promotion.digest == ERASED {
+            return Ok(());
+        }
+        Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request"))
     }
 
     fn user_id(&self) -> String {
@@ -94,8 +109,18 @@ impl Entry {
     }
 
     fn agent_id(&self) -> String {
-        self.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default()
+        self.owner.agent_id().to_owned()
     }
+}
+
+/// What a look at the source found.
+enum Found {
+    /// What it holds.
+    Holds(Seal),
+    /// An outer level owns the key (rule P2): the value is not the source's to give away.
+    Overlay,
+    /// It does not answer now, or there is nothing to hold.
+    Nothing,
 }
 
 pub(crate) fn finding(rule: &str, outcome: &str, because: impl Into<String>) -> JournalFinding {
@@ -146,10 +171,18 @@ impl Core {
     }
 
     /// Checks a promotion and journals it, or finds it there; says whether it is new. Nothing else is done yet.
+    async fn journal(&self, call: &Call, request: pb::PromoteRequest) -> Result<(Entry, bool), Fault> {
+        match self.check(call, request).await? {
+            (entry, true) => self.enter(entry).await,
+            known => Ok(known),
+        }
+    }
+
+    /// A promotion as the journal has it, or as it would be entered there; says whether it is new. Nothing is written.
     ///
     /// # Errors
     /// As [`Core::promote`].
-    pub(crate) async fn journal(&self, call: &Call, mut request: pb::PromoteRequest) -> Result<(Entry, bool), Fault> {
+    pub(crate) async fn check(&self, call: &Call, mut request: pb::PromoteRequest) -> Result<(Entry, bool), Fault> {
         let checked = convert::promote(&request)?;
         let statement = request.statement.clone().unwrap_or_default();
         // Consent is no part of what is asked: with it the same request goes on (rule G4).
@@ -158,37 +191,50 @@ impl Core {
         }
         let target = level_of(Layer::Longterm, &call.owner);
         admit(checked.origin.level(), target, checked.kind)?;
-        let key = match &checked.origin {
-            Origin::TaskFact { key, .. } if statement.key.is_empty() => key,
-            Origin::TaskFact { .. } | Origin::TurnQuote { .. } => &statement.key,
-        };
-        self.check_layer_of(key)?;
+        let key = checked.origin.key().filter(|_| statement.key.is_empty());
+        self.check_layer_of(key.unwrap_or(&statement.key))?;
         let digest = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
-        let the_same = |known: Entry| {
-            if known.promotion.digest == digest || known.promotion.digest == ERASED {
-                return Ok((known, false));
-            }
-            Err(Fault::new(Reason::RequestIdReused, "promotion_id: was used before with another request"))
-        };
         if let Some(known) = self.journalled(&call.owner, &checked.promotion_id).await? {
-            return the_same(known);
+            known.is_asked_for_by(&digest)?;
+            return Ok((known, false));
         }
-        let journalled = self.check_source(call, &checked.origin).await?;
-        let promotion = Promotion::new(checked.promotion_id, checked.origin, target, digest.clone(), self.ports.clock.now());
+        let found = self.check_source(call, &checked.origin).await?;
+        let now = self.ports.clock.now();
+        let promotion = Promotion::new(checked.promotion_id, checked.origin, target, digest, now);
+        let promotion = match found {
+            Found::Holds(seal) => Promotion { journalled: Some(seal), ..promotion },
+            Found::Nothing => promotion,
+            // Never anything else: an overlay stays one until its scope ends.
+            Found::Overlay => {
+                let because = finding("P2", "REFUSED", "an outer level owns the key; the value here is an overlay");
+                step(&promotion, Event::SourceRefused { because }, now)?.0
+            }
+        };
         let entry = Entry {
-            promotion: Promotion { journalled, ..promotion },
+            promotion,
             principal: call.principal.clone(),
             owner: call.owner.clone(),
             statement: encoded(&statement),
-            signed_at: next_epoch(0, self.ports.clock.now()),
+            signed_at: next_epoch(0, now),
             trace_id: decisions::trace_id(),
         };
+        Ok((entry, true))
+    }
+
+    /// Journals what was checked; says whether it was this call that did.
+    ///
+    /// # Errors
+    /// `LIMIT_REACHED`, `REQUEST_ID_REUSED`; `STORE_UNAVAILABLE`.
+    pub(crate) async fn enter(&self, entry: Entry) -> Result<(Entry, bool), Fault> {
         if self.write_entry(&entry, None).await? {
             return Ok((entry, true));
         }
         // Two copies of one request raced: the other one drives it.
-        let other = self.journalled(&call.owner, &entry.promotion.promotion_id).await?;
-        the_same(other.ok_or_else(|| Fault::not_found("promotion", entry.promotion.promotion_id.clone()))?)
+        let promotion = entry.promotion;
+        let other = self.journalled(&entry.owner, &promotion.promotion_id).await?;
+        let other = other.ok_or_else(|| Fault::not_found("promotion", promotion.promotion_id))?;
+        other.is_asked_for_by(&promotion.digest)?;
+        Ok((other, false))
     }
 
     /// A known promotion, asked for again: driven on when it is open, begun anew when its candidate was confirmed or the
@@ -209,38 +255,59 @@ impl Core {
     }
 
     /// The source is there: what is not is said before anything is journalled. A source that does not answer is found out
-    /// later. Answers what it holds: that stands for the seal should it end (rule P5).
-    async fn check_source(&self, call: &Call, origin: &Origin) -> Result<Option<Seal>, Fault> {
-        let Origin::TaskFact { task_id, key } = origin else { return Ok(None) };
-        let request = strata_api::working::v1::GetTaskRequest {
+    /// later. What it holds stands for the seal should it end (rule P5).
+    async fn check_source(&self, call: &Call, origin: &Origin) -> Result<Found, Fault> {
+        let look = async {
+            match origin {
+                Origin::TaskFact { task_id, key } => self.look_at_board(call, task_id, key).await,
+                Origin::SessionFact { session_id, key } => self.look_at_session(call, session_id, key).await,
+                Origin::TurnQuote { .. } => Ok(Found::Nothing),
+            }
+        };
+        match tokio::time::timeout(STEP, look).await {
+            Ok(Err(fault)) if is_down(&fault) || fault.reason == Reason::Overloaded => Ok(Found::Nothing),
+            Ok(found) => found,
+            Err(_) => Ok(Found::Nothing),
+        }
+    }
+
+    async fn look_at_board(&self, call: &Call, task_id: &str, key: &str) -> Result<Found, Fault> {
+        let request = working::GetTaskRequest {
             user_id: call.owner.user.as_str().to_owned(),
-            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
-            task_id: task_id.clone(),
+            agent_id: call.owner.agent_id().to_owned(),
+            task_id: task_id.to_owned(),
         };
         let mut client = self.layers.working.clone();
-        let asked = client.get_task(signed(request, reading(&call.principal, &call.owner)));
-        match tokio::time::timeout(STEP, asked).await.map(answer) {
-            Ok(Ok(found)) => {
-                let task = found.task.unwrap_or_default();
-                match task.facts.into_iter().find(|fact| fact.key == *key) {
-                    None => Err(Fault::not_found("fact", key.clone())),
-                    Some(fact) if fact.reference.is_some() => Err(Fault::new(
-                        Reason::PromotionRefused,
-                        "a reference to a long-term record is no fact of the task: it stands there already",
-                    )
-                    .rule("W11", key.clone(), "a reference is no claim")),
-                    Some(fact) => Ok(Some(Seal {
-                        value: fact.value,
-                        source: fact.source,
-                        epoch: fact.epoch,
-                        session_id: task.session_id,
-                        verified_at: common::optional_time("verified_at", fact.verified_at.as_ref()).unwrap_or_default(),
-                    })),
-                }
+        let found = answer(client.get_task(placed(request, reading(&call.principal, &call.owner))).await)?;
+        let task = found.task.unwrap_or_default();
+        match task.facts.into_iter().find(|fact| fact.key == key) {
+            None => Err(Fault::not_found("fact", key)),
+            Some(fact) if fact.reference.is_some() => Err(Fault::new(
+                Reason::PromotionRefused,
+                "a reference to a long-term record is no fact of the task: it stands there already",
+            )
+            .rule("W11", key, "a reference is no claim")),
+            Some(fact) if fact.overlay => Ok(Found::Overlay),
+            Some(fact) => Ok(Found::Holds(Seal {
+                value: fact.value,
+                source: fact.source,
+                epoch: fact.epoch,
+                session_id: task.session_id,
+                verified_at: common::optional_time("verified_at", fact.verified_at.as_ref()).unwrap_or_default(),
+                turn: None,
+            })),
+        }
+    }
+
+    async fn look_at_session(&self, call: &Call, session_id: &str, key: &str) -> Result<Found, Fault> {
+        let facts = self.session_facts(&call.principal, &call.owner, session_id).await?;
+        match facts.into_iter().find(|fact| fact.key == key) {
+            None => Err(Fault::not_found("fact", key)),
+            Some(fact) if fact.overlay => Ok(Found::Overlay),
+            Some(fact) => {
+                let turn = seal_turn(&self.layers, &call.principal, &call.owner, session_id, &fact).await?;
+                Ok(Found::Holds(of_session(session_id, fact, turn)))
             }
-            Ok(Err(fault)) if is_down(&fault) || fault.reason == Reason::Overloaded => Ok(None),
-            Ok(Err(fault)) => Err(fault),
-            Err(_) => Ok(None),
         }
     }
 
@@ -369,10 +436,21 @@ impl Core {
         }
     }
 
+    /// The source gave nothing away. Best effort: the seal in the ledger falls by itself.
+    async fn unseal_claim(&self, entry: &Entry) -> Result<(), Fault> {
+        let (chain, key) = self.source_of(entry)?;
+        drop(self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await);
+        Ok(())
+    }
+
     fn source_of(&self, entry: &Entry) -> Result<(Chain, String), Fault> {
         match &entry.promotion.origin {
             Origin::TaskFact { task_id, key } => {
                 let chain = Chain::task(&entry.owner, None, &TaskId::new(task_id.as_str())?);
+                Ok((chain, self.registry.resolve(&FactKey::new(key.as_str())?).as_str().to_owned()))
+            }
+            Origin::SessionFact { session_id, key } => {
+                let chain = Chain::session(&entry.owner, &SessionId::new(session_id.as_str())?);
                 Ok((chain, self.registry.resolve(&FactKey::new(key.as_str())?).as_str().to_owned()))
             }
             Origin::TurnQuote { .. } => Err(Fault::new(Reason::Internal, "a quote has no claim")),
@@ -380,47 +458,29 @@ impl Core {
     }
 
     async fn seal_source(&self, entry: &Entry) -> Result<Option<Event>, Fault> {
-        let Origin::TaskFact { task_id, key } = &entry.promotion.origin else { return Ok(None) };
         let mut floor = entry.promotion.seal_epoch.unwrap_or_default().saturating_sub(1);
         for _ in 0..STALE_ATTEMPTS {
             let epoch = self.seal_claim(entry, floor).await?;
-            let request = internal::SealRequest {
-                user_id: entry.user_id(),
-                agent_id: entry.agent_id(),
-                task_id: task_id.clone(),
-                key: key.clone(),
-                promotion_id: entry.promotion.promotion_id.clone(),
-                epoch,
-                // The source holds the seal for twice the skew longer, so that the saga settles it first (rule P5).
-                deadline: Some(common::wire_time(entry.promotion.deadline)),
-            };
-            let identity = reading(&entry.principal, &entry.owner).writing(Level::Task, epoch);
-            let mut client = self.layers.participant.clone();
-            let asked = tokio::time::timeout(STEP, client.seal(signed(request, identity))).await.map(answer);
-            match asked {
-                Ok(Ok(sealed)) => {
-                    return Ok(Some(Event::Sealed(Seal {
-                        value: sealed.value,
-                        source: sealed.source,
-                        epoch: sealed.epoch,
-                        session_id: sealed.session_id,
-                        verified_at: common::optional_time("verified_at", sealed.verified_at.as_ref()).unwrap_or_default(),
-                    })));
-                }
+            match tokio::time::timeout(STEP, self.sealed_at(entry, epoch)).await {
+                Ok(Ok(seal)) => return Ok(Some(Event::Sealed(seal))),
                 Ok(Err(fault)) if fault.reason == Reason::StaleEpoch => floor = seen_epoch(&fault).unwrap_or(epoch).max(epoch),
                 Ok(Err(fault)) if fault.reason == Reason::FactSealed => return Err(fault),
                 // Gone, whether it ended or was lost: its ledger claim ends with it.
-                Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::TaskEnded) => {
-                    let (chain, key) = self.source_of(entry)?;
-                    drop(self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await);
+                Ok(Err(fault)) if has_ended(&fault) => {
+                    self.unseal_claim(entry).await?;
                     let because = finding("P5", fault.reason.name(), "the source has ended and nothing of it was journalled");
+                    return Ok(Some(Event::SourceEnded { because }));
+                }
+                // The candidate that it waited for is in force, and made its source an overlay: nobody writes there any more, and
+                // what the user confirmed is what was sealed when it was proposed (rules P2, P6).
+                Ok(Err(fault)) if fault.reason == Reason::FactOwnedByOtherLayer && entry.promotion.memory_id.is_some() => {
+                    self.unseal_claim(entry).await?;
+                    let because = finding("P2", fault.reason.name(), "the source is an overlay and nothing of it was journalled");
                     return Ok(Some(Event::SourceEnded { because }));
                 }
                 Ok(Err(fault)) if fault.reason.retry_safe() => return Ok(None),
                 Ok(Err(fault)) => {
-                    let (chain, key) = self.source_of(entry)?;
-                    // Best effort: the seal in the ledger falls by itself.
-                    drop(self.owners.settle(&entry.owner, chain.own(), &key, &entry.promotion.promotion_id, None).await);
+                    self.unseal_claim(entry).await?;
                     let because = finding("P5", fault.reason.name(), "the source does not give the fact away");
                     // It may have given it away already, where a ledger lost its last writes: the target knows.
                     let answer = self.fence(entry).await?;
@@ -433,6 +493,66 @@ impl Core {
         Ok(None)
     }
 
+    /// Seals the fact at its own layer, at an epoch.
+    async fn sealed_at(&self, entry: &Entry, epoch: u64) -> Result<Seal, Fault> {
+        let identity = |level| reading(&entry.principal, &entry.owner).writing(level, epoch);
+        match &entry.promotion.origin {
+            Origin::TaskFact { task_id, key } => {
+                let request = internal::SealRequest {
+                    user_id: entry.user_id(),
+                    agent_id: entry.agent_id(),
+                    task_id: task_id.clone(),
+                    key: key.clone(),
+                    promotion_id: entry.promotion.promotion_id.clone(),
+                    epoch,
+                    // The source holds the seal for twice the skew longer, so that the saga settles it first (rule P5).
+                    deadline: Some(common::wire_time(entry.promotion.deadline)),
+                };
+                let mut client = self.layers.participant.clone();
+                let sealed = answer(client.seal(placed(request, identity(Level::Task))).await)?;
+                Ok(Seal {
+                    value: sealed.value,
+                    source: sealed.source,
+                    epoch: sealed.epoch,
+                    session_id: sealed.session_id,
+                    verified_at: common::optional_time("verified_at", sealed.verified_at.as_ref()).unwrap_or_default(),
+                    turn: None,
+                })
+            }
+            Origin::SessionFact { session_id, key } => {
+                let request = internal::SealFactRequest {
+                    user_id: entry.user_id(),
+                    agent_id: entry.agent_id(),
+                    session_id: session_id.clone(),
+                    key: key.clone(),
+                };
+                let mut client = self.layers.session_facts.clone();
+                let sealed = answer(client.seal_fact(signed(request, identity(Level::Session))).await)?;
+                let fact = sealed.fact.unwrap_or_default();
+                // A turn does not change: what it said when it was journalled it says now.
+                let same = |seal: &&Seal| seal.value == fact.value;
+                let known = entry.promotion.journalled.as_ref().filter(same).and_then(|seal| seal.turn.clone());
+                let turn = match known.filter(|turn| turn.seq == fact.seq) {
+                    Some(turn) => turn,
+                    None => seal_turn(&self.layers, &entry.principal, &entry.owner, session_id, &fact).await?,
+                };
+                Ok(of_session(session_id, fact, turn))
+            }
+            Origin::TurnQuote { .. } => Err(Fault::new(Reason::Internal, "a quote is not sealed")),
+        }
+    }
+
+    /// The key and the value of a statement about a fact.
+    fn put_value(&self, statement: &mut longterm::Statement, key: &str, seal: &Seal) {
+        if statement.key.is_empty() {
+            self.registry.resolve_alias(key).clone_into(&mut statement.key);
+        }
+        let typed = statement.value.as_ref().and_then(|value| common::value("statement.value", value).ok());
+        if typed.is_none_or(|value| value.as_text() != seal.value) {
+            statement.value = Some(common::wire_value(&strata_core::record::Value::Text(seal.value.clone())));
+        }
+    }
+
     /// The statement that goes through the gate: what it says is the caller's, where it comes from is the seal's (rule P5).
     fn sealed_statement(&self, entry: &Entry) -> Result<longterm::Statement, Fault> {
         let mut statement = entry.statement()?;
@@ -441,19 +561,20 @@ impl Core {
         }
         match (&entry.promotion.origin, &entry.promotion.seal) {
             (Origin::TaskFact { task_id, key }, Some(seal)) => {
-                if statement.key.is_empty() {
-                    statement.key = self.registry.resolve_alias(key).to_owned();
-                }
-                let typed = statement.value.as_ref().and_then(|value| common::value("statement.value", value).ok());
-                if typed.is_none_or(|value| value.as_text() != seal.value) {
-                    statement.value = Some(common::wire_value(&strata_core::record::Value::Text(seal.value.clone())));
-                }
+                self.put_value(&mut statement, key, seal);
                 statement.set_source(longterm::Source::Observation);
                 statement.source_quote.clone_from(&seal.value);
                 statement.source_ref =
                     Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::TaskId(task_id.clone())) });
             }
-            (Origin::TaskFact { .. }, None) => {
+            (Origin::SessionFact { session_id, key }, Some(seal @ Seal { turn: Some(turn), .. })) => {
+                self.put_value(&mut statement, key, seal);
+                statement.set_source(wire_source(turn.source));
+                statement.source_quote.clone_from(&turn.quote);
+                let turn = longterm::TurnRef { session_id: session_id.clone(), seq: turn.seq };
+                statement.source_ref = Some(longterm::SourceRef { kind: Some(longterm::source_ref::Kind::Turn(turn)) });
+            }
+            (Origin::TaskFact { .. } | Origin::SessionFact { .. }, _) => {
                 return Err(Fault::new(Reason::Internal, "a promotion is applied without its seal"));
             }
             (Origin::TurnQuote { session_id, seq, quote }, _) => {
@@ -472,8 +593,11 @@ impl Core {
             return self.defer(entry, because).await;
         }
         let statement = self.sealed_statement(entry)?;
-        // Promote is no explicit order (rule G11).
-        let attestation = attest(&self.layers, &entry.principal, &entry.owner, &statement, false).await;
+        // Promote is no explicit order (rule G11). Of a session's fact the turn was looked at with the fact: it may be gone.
+        let attestation = match entry.promotion.seal.as_ref().and_then(|seal| seal.turn.as_ref()) {
+            Some(turn) => of_sealed(turn),
+            None => attest(&self.layers, &entry.principal, &entry.owner, &statement, false).await,
+        };
         let request = internal::ApplyRequest {
             user_id: entry.user_id(),
             agent_id: entry.agent_id(),
@@ -584,32 +708,42 @@ impl Core {
         Ok(told.then_some(Event::Settled))
     }
 
-    /// Tells the board how it ended; false when it does not answer.
+    /// Tells the source how it ended; false when it does not answer.
     async fn settle_source(&self, entry: &Entry, committed: bool, epoch: u64) -> Result<bool, Fault> {
-        let Origin::TaskFact { task_id, key } = &entry.promotion.origin else { return Ok(true) };
-        let request = internal::SettleRequest {
-            user_id: entry.user_id(),
-            agent_id: entry.agent_id(),
-            task_id: task_id.clone(),
-            key: key.clone(),
-            promotion_id: entry.promotion.promotion_id.clone(),
-            seal_epoch: entry.promotion.seal_epoch.unwrap_or_default(),
-            committed,
-            epoch,
+        let settle = async {
+            match &entry.promotion.origin {
+                Origin::TaskFact { task_id, key } => {
+                    let request = internal::SettleRequest {
+                        user_id: entry.user_id(),
+                        agent_id: entry.agent_id(),
+                        task_id: task_id.clone(),
+                        key: key.clone(),
+                        promotion_id: entry.promotion.promotion_id.clone(),
+                        seal_epoch: entry.promotion.seal_epoch.unwrap_or_default(),
+                        committed,
+                        epoch,
+                    };
+                    let epoch = if committed { self.fresh_epoch() } else { epoch };
+                    let identity = reading(&entry.principal, &entry.owner).writing(Level::Task, epoch);
+                    answer(self.layers.participant.clone().settle(placed(request, identity)).await).map(drop)
+                }
+                Origin::SessionFact { session_id, key } if committed => {
+                    self.overlay_session(&entry.principal, &entry.owner, session_id, vec![key.clone()]).await
+                }
+                // A session holds no seal, only the epoch: its claim in the ledger goes on above it.
+                Origin::SessionFact { .. } | Origin::TurnQuote { .. } => Ok(()),
+            }
         };
-        let identity =
-            reading(&entry.principal, &entry.owner).writing(Level::Task, if committed { self.fresh_epoch() } else { epoch });
-        let mut client = self.layers.participant.clone();
-        match tokio::time::timeout(STEP, client.settle(signed(request, identity))).await.map(answer) {
-            Ok(Ok(_)) => Ok(true),
+        match tokio::time::timeout(STEP, settle).await {
+            Ok(Ok(())) => Ok(true),
             // The source has ended itself.
-            Ok(Err(fault)) if matches!(fault.reason, Reason::NotFound | Reason::TaskEnded) => Ok(true),
+            Ok(Err(fault)) if has_ended(&fault) => Ok(true),
             Ok(Err(fault)) if fault.reason.retry_safe() => Ok(false),
             Ok(Err(fault)) => {
                 tracing::warn!(
                     promotion_id = entry.promotion.promotion_id,
                     reason = fault.reason.name(),
-                    "a board refused to settle a seal"
+                    "a source refused to settle a seal"
                 );
                 Ok(false)
             }
@@ -626,6 +760,9 @@ impl Core {
         let now = self.ports.clock.now();
         let open = self.ledger.journal_open(now).await?;
         Instruments::global().promotions_open.record(open.len() as f64, &[]);
+        if !open.is_empty() {
+            self.language.ready().await;
+        }
         for open in open {
             if let Err(fault) = Box::pin(self.recover_one(&open, now)).await {
                 tracing::warn!(
@@ -683,6 +820,18 @@ fn look_at(promotion: &Promotion, now: Timestamp) -> Option<Timestamp> {
         false => return None,
     };
     Some(now.plus(wait))
+}
+
+/// What a session holds of a fact, with what its turn says.
+fn of_session(session_id: &str, fact: session::SessionFact, turn: SealedTurn) -> Seal {
+    Seal {
+        value: fact.value,
+        source: format!("turn:{}", fact.seq),
+        epoch: fact.epoch,
+        session_id: session_id.to_owned(),
+        verified_at: common::optional_time("update_time", fact.update_time.as_ref()).unwrap_or_default(),
+        turn: Some(turn),
+    }
 }
 
 fn encoded(statement: &longterm::Statement) -> String {

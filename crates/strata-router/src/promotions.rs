@@ -1,10 +1,11 @@
 //! What callers see of the promotion channel beside Promote itself: lists and a stream of the journal, facts that are
-//! promoted with the end of their task, and candidates whose confirmation or end moves their promotion on (rule P6).
+//! promoted with the end of their task or session, and candidates whose confirmation or end moves their promotion on (rule P6).
 
-use crate::gate::{Call, Core};
-use crate::layers::{answer, reading, signed};
+use crate::call::Call;
+use crate::gate::Core;
+use crate::layers::{SIDE_LOOK, answer, reading, signed};
+use crate::owners::is_down;
 use crate::promote::{Entry, STEP, decode};
-use crate::proxy::SIDE_LOOK;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,19 +14,59 @@ use strata_api::convert::router as convert;
 use strata_api::error::status;
 use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
+use strata_api::session::v1 as session;
 use strata_api::working::v1 as working;
-use strata_core::limits::{self, TASK_PROMOTIONS};
+use strata_core::limits::{self, END_PROMOTIONS};
 use strata_core::policy::authz;
-use strata_core::policy::promotion::{Event, State};
-use strata_core::{Fault, Owner, Reason};
+use strata_core::policy::promotion::{Event, Origin, Promotion, State};
+use strata_core::{Fault, Owner, Reason, SessionId, TaskId};
 use tonic::Status;
 
 /// Pause between two looks at the journal for a watcher: routers share it and tell one another nothing.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// Promotions named by one watcher.
 const WATCHED: usize = 100;
-/// The method whose role a promotion at the end of a task needs.
+/// The method whose role a promotion at the end of a task or a session needs.
 const PROMOTE: &str = "/strata.router.v1.RouterService/Promote";
+
+/// The end of a scope, with facts of it that the caller hands to the router.
+pub(crate) trait Ending {
+    /// The promotions it brings, each as its own Promote would ask for it.
+    fn promotions(&self) -> Vec<pb::PromoteRequest>;
+
+    /// What ends has a legal name.
+    ///
+    /// # Errors
+    /// `INVALID_FIELD` naming the field.
+    fn check_scope(&self) -> Result<(), Fault>;
+}
+
+macro_rules! ending {
+    ($request:ty, $asked:ty, $scope:ident, $id:ty, $fact:ident) => {
+        impl Ending for $request {
+            fn promotions(&self) -> Vec<pb::PromoteRequest> {
+                let one = |asked: &$asked| {
+                    let fact = pb::$fact { $scope: self.$scope.clone(), key: asked.key.clone() };
+                    pb::PromoteRequest {
+                        user_id: self.user_id.clone(),
+                        agent_id: self.agent_id.clone(),
+                        promotion_id: asked.promotion_id.clone(),
+                        source: Some(pb::PromotionSource { kind: Some(pb::promotion_source::Kind::$fact(fact)) }),
+                        statement: asked.statement.clone(),
+                    }
+                };
+                self.promotions.iter().map(one).collect()
+            }
+
+            fn check_scope(&self) -> Result<(), Fault> {
+                <$id>::new(self.$scope.as_str()).map(drop)
+            }
+        }
+    };
+}
+
+ending!(working::EndTaskRequest, working::TaskPromotion, task_id, TaskId, TaskFact);
+ending!(session::EndSessionRequest, session::SessionPromotion, session_id, SessionId, SessionFact);
 
 impl Core {
     /// The promotion of that id, as it stands now.
@@ -143,7 +184,7 @@ impl Core {
         let Some(memory_id) = entry.promotion.memory_id.clone().filter(|_| queued) else { return Ok(entry) };
         let request = longterm::GetMemoryRequest {
             user_id: entry.owner.user.as_str().to_owned(),
-            agent_id: entry.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            agent_id: entry.owner.agent_id().to_owned(),
             memory_id,
         };
         let mut client = self.layers.longterm.clone();
@@ -187,38 +228,40 @@ impl Core {
         }
     }
 
-    /// Journals the promotions that go with the end of a task, and drives them as far as they go (rule P6). The task may end
-    /// when this has returned: what is deferred goes on with the journalled values.
+    /// Journals the promotions that go with the end of a task or a session, and drives them as far as they go (rule P6). The
+    /// scope may end when this has returned: what is deferred goes on with the journalled values. All are checked before the first
+    /// is journalled: where one is refused none has begun.
     ///
     /// # Errors
-    /// Those of Promote; `STORE_UNAVAILABLE` when the journal or the board does not answer: then the task must not end.
-    pub(crate) async fn promote_at_end(
-        self: &Arc<Self>,
-        call: &Call,
-        body: &working::EndTaskRequest,
-    ) -> Result<Vec<pb::Promotion>, Fault> {
-        if body.promotions.is_empty() {
+    /// Those of Promote, naming the promotion; `STORE_UNAVAILABLE` when the journal or the source does not answer: then the scope
+    /// must not end.
+    pub(crate) async fn promote_at_end(self: &Arc<Self>, call: &Call, end: &impl Ending) -> Result<Vec<Promotion>, Fault> {
+        let asked = end.promotions();
+        if asked.is_empty() {
             return Ok(Vec::new());
         }
-        if body.promotions.len() > TASK_PROMOTIONS {
-            return Err(Fault::limit("promotions", TASK_PROMOTIONS, "promotions"));
+        if asked.len() > END_PROMOTIONS {
+            return Err(Fault::limit("promotions", END_PROMOTIONS, "promotions"));
         }
         authz::allow(&call.principal, PROMOTE)?;
-        let mut entries = Vec::with_capacity(body.promotions.len());
-        for asked in &body.promotions {
-            let fact = pb::TaskFact { task_id: body.task_id.clone(), key: asked.key.clone() };
-            let request = pb::PromoteRequest {
-                user_id: body.user_id.clone(),
-                agent_id: body.agent_id.clone(),
-                promotion_id: asked.promotion_id.clone(),
-                source: Some(pb::PromotionSource { kind: Some(pb::promotion_source::Kind::TaskFact(fact)) }),
-                statement: asked.statement.clone(),
-            };
-            let (entry, _) = self.journal(call, request).await?;
-            if entry.promotion.journalled.is_none() && entry.promotion.is_open() {
-                return Err(Fault::unavailable("working memory"));
+        end.check_scope()?;
+        let mut checked: Vec<(Entry, bool)> = Vec::with_capacity(asked.len());
+        for (at, request) in asked.into_iter().enumerate() {
+            let (entry, new) = self.check(call, request).await.map_err(|fault| of_promotion(at, fault))?;
+            let promotion = &entry.promotion;
+            if promotion.journalled.is_none() && promotion.is_open() {
+                return Err(Fault::unavailable(source_layer(&promotion.origin)));
             }
-            entries.push(entry);
+            // One id for two of them shows in the journal when it is too late for the first.
+            let before = checked.iter().find(|(before, _)| before.promotion.promotion_id == promotion.promotion_id);
+            before
+                .map_or(Ok(()), |(before, _)| before.is_asked_for_by(&promotion.digest))
+                .map_err(|fault| of_promotion(at, fault))?;
+            checked.push((entry, new));
+        }
+        let mut entries = Vec::with_capacity(checked.len());
+        for (entry, new) in checked {
+            entries.push(if new { self.enter(entry).await?.0 } else { entry });
         }
         let driven = entries.into_iter().map(|entry| async {
             let known = entry.clone();
@@ -226,8 +269,27 @@ impl Core {
             // It stands in the journal: whatever goes wrong now, the recovery goes on.
             if open { self.drive_detached(entry).await.unwrap_or(known) } else { known }
         });
-        let driven = futures::future::join_all(driven).await;
-        Ok(driven.iter().map(|entry| convert::wire_promotion(&entry.promotion)).collect())
+        Ok(futures::future::join_all(driven).await.into_iter().map(|entry| entry.promotion).collect())
+    }
+}
+
+/// The fault, as one of the promotion of that place.
+fn of_promotion(at: usize, mut fault: Fault) -> Fault {
+    if is_down(&fault) {
+        return fault;
+    }
+    let name = format!("promotions[{at}]");
+    fault.message = format!("{name}{}{}", if fault.fields.is_empty() { ": " } else { "." }, fault.message);
+    for violation in &mut fault.fields {
+        violation.field = format!("{name}.{}", violation.field);
+    }
+    fault.with("field", name)
+}
+
+const fn source_layer(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::TaskFact { .. } => "working memory",
+        Origin::SessionFact { .. } | Origin::TurnQuote { .. } => "session memory",
     }
 }
 

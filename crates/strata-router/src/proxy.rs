@@ -3,9 +3,10 @@
 
 use crate::archive::{Archive, goal_not_archived, late_turns, not_archived};
 use crate::attest::attest;
+use crate::call::{Call, level_of};
 use crate::decisions;
-use crate::gate::{Call, Core, level_of};
-use crate::layers::{answer, reading, relayed, signed, without_transport};
+use crate::gate::Core;
+use crate::layers::{SIDE_LOOK, answer, placed, reading, relayed, signed, without_transport};
 use crate::modes::Passage;
 use crate::owners::{Late, is_down};
 
@@ -14,8 +15,8 @@ use futures::TryStreamExt as _;
 use futures::stream::BoxStream;
 use prost::Message as _;
 use std::sync::Arc;
-use std::time::Duration;
 use strata_api::common::v1::Finding;
+use strata_api::convert::router;
 use strata_api::error::{fault, status};
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
@@ -31,9 +32,6 @@ use strata_core::policy::ownership::{self, Chain, Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, TaskId};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Longest wait for what is good to know and not needed: owners at long-term memory, marks in the ledger. A layer that is down
-/// says so at once; this is for one that is slow, whose word is worth the wait.
-pub(crate) const SIDE_LOOK: Duration = Duration::from_millis(1_000);
 /// Times a write is signed again above a store's epoch (rule P3): once heals a lost ledger, a second time a race.
 const STALE_ATTEMPTS: u32 = 3;
 
@@ -43,15 +41,22 @@ pub(crate) struct Proxy(pub(crate) Arc<Core>);
 
 /// One method that the router only passes on.
 macro_rules! pass {
+    // Of working memory, which may have several replicas: to that of the task.
+    ($self:ident, $request:ident, working.$method:ident, $path:literal) => {
+        pass!(@ $self, $request, working.$method, to_task, $path, |_call| Err(Status::internal("the method has no empty answer")))
+    };
     ($self:ident, $request:ident, $client:ident.$method:ident, $path:literal) => {
         pass!($self, $request, $client.$method, $path, |_call| Err(Status::internal("the method has no empty answer")))
     };
-    ($self:ident, $request:ident, $client:ident.$method:ident, $path:literal, $empty:expr) => {{
+    ($self:ident, $request:ident, $client:ident.$method:ident, $path:literal, $empty:expr) => {
+        pass!(@ $self, $request, $client.$method, outgoing, $path, $empty)
+    };
+    (@ $self:ident, $request:ident, $client:ident.$method:ident, $send:ident, $path:literal, $empty:expr) => {{
         let (call, body) = $self.0.admit($path, $request)?;
         match call.passage {
             Passage::Empty => ($empty)(&call),
             Passage::Serve | Passage::Defer | Passage::LogOnly => {
-                relayed($self.0.layers.$client.clone().$method($self.0.outgoing(&call, body)).await)
+                relayed($self.0.layers.$client.clone().$method($self.0.$send(&call, body)).await)
             }
         }
     }};
@@ -84,7 +89,7 @@ impl WorkingMemoryService for Proxy {
         for attempt in 1.. {
             let epoch = self.0.claim_facts(&call, &body.task_id, &body.facts, floor).await.map_err(status)?;
             let identity = reading(&call.principal, &call.owner).writing(Level::Task, epoch);
-            match relayed(self.0.layers.working.clone().put_facts(signed(body.clone(), identity)).await) {
+            match relayed(self.0.layers.working.clone().put_facts(placed(body.clone(), identity)).await) {
                 Err(refused) => floor = above(refused, attempt, floor)?,
                 answer => return answer,
             }
@@ -118,7 +123,7 @@ impl WorkingMemoryService for Proxy {
 
     async fn watch_task(&self, request: Request<working::WatchTaskRequest>) -> Result<Response<Self::WatchTaskStream>, Status> {
         let (call, body) = self.0.admit("/strata.working.v1.WorkingMemoryService/WatchTask", request)?;
-        let boards = relayed(self.0.layers.working.clone().watch_task(self.0.outgoing(&call, body)).await)?.into_inner();
+        let boards = relayed(self.0.layers.working.clone().watch_task(self.0.to_task(&call, body)).await)?.into_inner();
         Ok(Response::new(Box::pin(boards.map_err(without_transport))))
     }
 
@@ -136,8 +141,8 @@ impl WorkingMemoryService for Proxy {
         let promotions = self.0.promote_at_end(&call, &body).await.map_err(status)?;
         // Archived first, ended then, as a session is: what dies in between leaves a live board, and the next call goes on.
         let archive = self.0.archive_goal(&call, &body.task_id).await;
-        let mut answer = relayed(self.0.layers.working.clone().end_task(self.0.outgoing(&call, body)).await)?;
-        answer.get_mut().promotions = promotions;
+        let mut answer = relayed(self.0.layers.working.clone().end_task(self.0.to_task(&call, body)).await)?;
+        answer.get_mut().promotions = promotions.iter().map(router::wire_promotion).collect();
         self.0.end_scope(&call.owner, &place).await;
         let ended = answer.get_mut();
         match archive {
@@ -154,7 +159,11 @@ impl SessionMemoryService for Proxy {
         &self,
         request: Request<session::AppendTurnsRequest>,
     ) -> Result<Response<session::AppendTurnsResponse>, Status> {
-        pass!(self, request, session.append_turns, "/strata.session.v1.SessionMemoryService/AppendTurns")
+        let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/AppendTurns", request)?;
+        let session_id = body.session_id.clone();
+        let answer = relayed(self.0.layers.session.clone().append_turns(self.0.outgoing(&call, body)).await)?;
+        self.0.topics.tell(&call, &session_id, answer.get_ref());
+        Ok(answer)
     }
 
     async fn get_window(
@@ -297,6 +306,8 @@ impl SessionMemoryService for Proxy {
         let (call, body) = self.0.admit("/strata.session.v1.SessionMemoryService/EndSession", request)?;
         let place = Place::new(Level::Session, body.session_id.clone());
         let (session_id, required) = (body.session_id.clone(), body.require_archive);
+        // Journalled first, as a task's are: what cannot be journalled keeps the session (rule P6).
+        let promotions = self.0.promote_at_end(&call, &body).await.map_err(status)?;
         // Archived first, ended then: what dies in between leaves a live session, and the next call goes on (rule S14).
         let archive = self.0.archive(&call, &session_id).await;
         if let (Err(why), true) = (&archive, required) {
@@ -309,6 +320,7 @@ impl SessionMemoryService for Proxy {
         let mut answer = relayed(self.0.layers.session.clone().end_session(self.0.outgoing(&call, body)).await)?;
         self.0.end_scope(&call.owner, &place).await;
         let ended = answer.get_mut();
+        ended.promotions = promotions.iter().map(router::wire_session_promotion).collect();
         let episode = match archive {
             Ok(Archive::Kept(episode)) => Some(*episode),
             Ok(Archive::Gone) => self.0.episode_of(&call, &session_id).await,
@@ -318,8 +330,8 @@ impl SessionMemoryService for Proxy {
             }
         };
         if let Some(episode) = episode {
-            if episode.turns < ended.turns {
-                ended.findings.push(late_turns(ended.turns - episode.turns));
+            if episode.to_seq < ended.turns {
+                ended.findings.push(late_turns(ended.turns - episode.to_seq));
             }
             ended.findings.extend(episode.findings);
             ended.archived_turns = episode.archived_turns;
@@ -818,10 +830,10 @@ impl Core {
     pub(crate) async fn session_of(&self, call: &Call, task: &TaskId) -> Result<Option<SessionId>, Fault> {
         let request = working::GetTaskRequest {
             user_id: call.owner.user.as_str().to_owned(),
-            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            agent_id: call.owner.agent_id().to_owned(),
             task_id: task.as_str().to_owned(),
         };
-        let found = self.layers.working.clone().get_task(signed(request, reading(&call.principal, &call.owner))).await;
+        let found = self.layers.working.clone().get_task(placed(request, reading(&call.principal, &call.owner))).await;
         let board = answer(found)?.task.unwrap_or_default();
         if board.session_id.is_empty() { Ok(None) } else { SessionId::new(board.session_id).map(Some) }
     }
@@ -830,7 +842,7 @@ impl Core {
     async fn owned_outside(&self, call: &Call, keys: &[String]) -> Option<Vec<Vec<Mark>>> {
         let request = internal::GetOwnersRequest {
             user_id: call.owner.user.as_str().to_owned(),
-            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            agent_id: call.owner.agent_id().to_owned(),
             keys: keys.to_vec(),
         };
         let mut client = self.layers.target.clone();

@@ -4,8 +4,9 @@
 //! The artifact is stored first: a board never points to what is not there. What is stored and not pointed to, because the board
 //! refused or a process died in between, goes with its session; a repetition of the call finds it under the same trace id.
 
-use crate::gate::{Call, Core};
-use crate::layers::{answer, reading, relayed, signed};
+use crate::call::Call;
+use crate::gate::Core;
+use crate::layers::{answer, placed, reading, relayed, signed};
 use crate::proxy::above;
 use serde::de::IgnoredAny;
 use strata_api::error::status;
@@ -36,7 +37,7 @@ impl Core {
         for attempt in 1.. {
             let epoch = self.claim_facts(call, &body.task_id, &body.facts, floor).await.map_err(status)?;
             let identity = reading(&call.principal, &call.owner).writing(Level::Task, epoch);
-            match relayed(self.layers.working.clone().append_digest(signed(body.clone(), identity)).await) {
+            match relayed(self.layers.working.clone().append_digest(placed(body.clone(), identity)).await) {
                 Err(refused) => floor = above(refused, attempt, floor)?,
                 Ok(mut answer) => {
                     answer.get_mut().missing = missing;
@@ -67,7 +68,7 @@ impl Core {
         };
         let part = session::PutArtifactRequest {
             user_id: call.owner.user.as_str().to_owned(),
-            agent_id: call.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            agent_id: call.owner.agent_id().to_owned(),
             session_id: session.as_str().to_owned(),
             trace_id: trace_id.to_owned(),
             task_id: task_id.to_owned(),

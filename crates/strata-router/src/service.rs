@@ -1,7 +1,8 @@
 //! The router's own services: promotion, context, ownership, administration.
 
+use crate::call::Call;
 use crate::decisions;
-use crate::gate::{Call, Core};
+use crate::gate::Core;
 use crate::layers::{answer, reading, relayed, signed, without_transport};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -19,6 +20,7 @@ use strata_core::policy::authz::{Layer, Principal};
 use strata_core::policy::decision::{Stage, Step};
 use strata_core::policy::ownership::{Mark, Place};
 use strata_core::{FactKey, Fault, Owner, Reason, TaskId, UserId};
+use strata_runtime::replicas;
 use tonic::{Request, Response, Status};
 
 /// Longest wait for one layer's sign of life.
@@ -146,7 +148,7 @@ impl AdminService for Service {
         let principal = self.0.admit_operator("/strata.admin.v1.AdminService/GetStatus", &request)?;
         let core = &self.0;
         let (working, session, longterm, ledger, of_longterm) = futures::join!(
-            core.alive(&principal, Layer::Working),
+            core.working_alive(&principal),
             core.alive(&principal, Layer::Session),
             core.alive(&principal, Layer::Longterm),
             tokio::time::timeout(SIGN_OF_LIFE, core.ledger.ping()),
@@ -356,6 +358,23 @@ impl Core {
 
     /// Whether a layer answers: any answer to a question about nobody is a sign of life.
     async fn alive(&self, principal: &Principal, layer: Layer) -> LayerStatus {
+        self.replica_alive(principal, layer, 0).await
+    }
+
+    /// Working memory, all replicas of it.
+    async fn working_alive(&self, principal: &Principal) -> LayerStatus {
+        let all = self.layers.working_replicas;
+        let asked = (0..all).map(|replica| self.replica_alive(principal, Layer::Working, replica));
+        let mut answers = futures::future::join_all(asked).await;
+        let silent = answers.iter().filter(|answer| answer.state() != LayerState::Ok).count();
+        if silent > 0 && silent < all {
+            let why = format!("{silent} of {all} replicas do not answer");
+            return convert::layer_status(Layer::Working, LayerState::Degraded, why);
+        }
+        answers.swap_remove(0)
+    }
+
+    async fn replica_alive(&self, principal: &Principal, layer: Layer, replica: usize) -> LayerStatus {
         let ask = async {
             let user = principal.user.clone().map_or_else(|| UserId::new(NOBODY), Ok)?;
             let owner = Owner { tenant: principal.tenant.clone(), user, agent: None };
@@ -364,7 +383,9 @@ impl Core {
             match layer {
                 Layer::Working => {
                     let body = strata_api::working::v1::GetTaskRequest { user_id, task_id: id, ..Default::default() };
-                    answer(self.layers.working.clone().get_task(signed(body, identity)).await).map(drop)
+                    let mut request = signed(body, identity);
+                    request.extensions_mut().insert(replicas::Place::Member(replica));
+                    answer(self.layers.working.clone().get_task(request).await).map(drop)
                 }
                 Layer::Session => {
                     let body = strata_api::session::v1::GetSessionRequest { user_id, session_id: id, ..Default::default() };

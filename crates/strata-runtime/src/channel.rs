@@ -11,20 +11,22 @@
 //! - Extensions do not cross: over a network they cannot, so a local call drops them too, in both directions. A caller
 //!   can hand nothing to a handler that is not on the wire.
 //! - HTTP/2 keepalive is not optional: after a healed partition a channel without it fails for ever.
+//! - The failure of an attempt to connect is told to whoever waited for that attempt, never to a later caller.
 
-use crate::server::{self, ServeConfig};
-use crate::task::TaskGroup;
+use crate::ports::Stopwatch;
 use crate::tls::{ClientTls, TlsFiles};
+use arc_swap::ArcSwapOption;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use strata_core::{Fault, Reason};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -58,47 +60,16 @@ impl<S> GrpcService for S where
 
 /// Calls a service of this process directly, in the caller's task: about 2 us a call.
 pub fn local<S: GrpcService>(service: S) -> RpcChannel {
-    BoxCloneSyncService::new(
-        service
-            .map_request(|mut request: Request<Body>| {
-                request.extensions_mut().clear();
-                request
-            })
-            .map_response(|mut response: Response<Body>| {
-                response.extensions_mut().clear();
-                response
-            })
-            .map_err(|error| transport_status(error.into())),
-    )
-}
-
-/// Connections waiting to be accepted by the in-memory server: more than one only while a client reconnects.
-const DUPLEX_BACKLOG: usize = 4;
-/// Bytes in flight each way of an in-memory connection: the size of a loopback socket buffer.
-const DUPLEX_BYTES: usize = 64 * 1024;
-
-/// Real HTTP/2 over an in-memory pipe, for tests of everything but the kernel. The server runs in `tasks`.
-pub fn duplex<S: GrpcService>(tasks: &TaskGroup, service: S) -> RpcChannel {
-    let (connect, accept) = mpsc::channel::<io::Result<tokio::io::DuplexStream>>(DUPLEX_BACKLOG);
-    let token = tasks.token().clone();
-    tasks.spawn("duplex server", async move {
-        let config = ServeConfig::default();
-        if let Err(fault) = server::serve_connections(ReceiverStream::new(accept), service, &config, token).await {
-            tracing::error!(%fault, "the in-memory server ended");
-        }
-    });
-    let connector = tower::service_fn(move |_: Uri| {
-        let connect = connect.clone();
+    BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
+        let service = service.clone();
         async move {
-            let (client, server) = tokio::io::duplex(DUPLEX_BYTES);
-            connect.send(Ok(server)).await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
-            Ok::<_, io::Error>(TokioIo::new(client))
+            request.extensions_mut().clear();
+            let answer = service.oneshot(request).await;
+            let mut response = answer.map_err(|error| transport_status(error.into(), &TlsEnd::default()))?;
+            response.extensions_mut().clear();
+            Ok(response)
         }
-    });
-    over(
-        keepalive(Endpoint::from_static("http://duplex.local"), &EndpointConfig::default())
-            .connect_with_connector_lazy(connector),
-    )
+    }))
 }
 
 /// How to reach a role in another process.
@@ -135,14 +106,11 @@ impl EndpointConfig {
     }
 }
 
-fn keepalive(endpoint: Endpoint, config: &EndpointConfig) -> Endpoint {
+pub(crate) fn keepalive(endpoint: Endpoint, config: &EndpointConfig) -> Endpoint {
     endpoint
-        .connect_timeout(config.connect_timeout)
         .http2_keep_alive_interval(config.keepalive_interval)
         .keep_alive_timeout(config.keepalive_timeout)
         .keep_alive_while_idle(true)
-        .tcp_keepalive(Some(config.keepalive_interval))
-        .tcp_nodelay(true)
 }
 
 /// A lazy channel: connects at the first call and reconnects by itself. Never waits here, so that roles can start in any
@@ -154,49 +122,184 @@ pub fn connect(config: &EndpointConfig) -> Result<RpcChannel, Fault> {
     let wrong = |_| Fault::field("url", "must be http://host:port, https://host:port or unix:/path");
     if let Some(path) = config.url.strip_prefix("unix:") {
         let path = std::path::PathBuf::from(path);
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { Ok::<_, io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?)) }
-        });
         let endpoint = Endpoint::from_static("http://unix.local");
-        return Ok(over(keepalive(endpoint, config).connect_with_connector_lazy(connector)));
+        return Ok(dialled(endpoint, config, TlsEnd::default(), move || tokio::net::UnixStream::connect(path.clone())));
     }
     if !(config.url.starts_with("http://") || config.url.starts_with("https://")) {
         return Err(Fault::field("url", "must be http://host:port, https://host:port or unix:/path"));
     }
     let endpoint = Endpoint::from_shared(config.url.clone()).map_err(wrong)?;
-    if !config.url.starts_with("https://") {
-        return Ok(over(keepalive(endpoint, config).connect_lazy()));
+    let origin = endpoint.uri().clone();
+    let encrypted = config.url.starts_with("https://");
+    let host = origin.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let port = origin.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
+    let dial = move || {
+        let host = host.clone();
+        async move {
+            let stream = TcpStream::connect((host.as_str(), port)).await?;
+            stream.set_nodelay(true)?;
+            Ok::<_, io::Error>((host, stream))
+        }
+    };
+    if !encrypted {
+        return Ok(dialled(endpoint, config, TlsEnd::default(), move || {
+            let tcp = dial();
+            async move { Ok(tcp.await?.1) }
+        }));
     }
     let tls = match &config.tls {
         Some(tls) => Arc::clone(tls),
         None => ClientTls::from_files(TlsFiles::default(), "tls")?,
     };
-    let origin = endpoint.uri().clone();
-    let host = origin.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-    let port = origin.port_u16().unwrap_or(443);
-    let limit = config.connect_timeout;
     // The handshake is ours, so that each connection sees the certificates of its time; what tonic dials is then clear text,
     // and the scheme that the server is told is the origin's.
-    let connector = tower::service_fn(move |_: Uri| {
-        let (tls, host) = (Arc::clone(&tls), host.clone());
-        async move {
-            let dial = async {
-                let stream = TcpStream::connect((host.as_str(), port)).await?;
-                stream.set_nodelay(true)?;
-                tls.connect(&host, stream).await
-            };
-            let stream = tokio::time::timeout(limit, dial).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            Ok::<_, io::Error>(TokioIo::new(stream))
-        }
-    });
     let plain = Endpoint::from_static("http://tls.local").origin(origin);
-    Ok(over(keepalive(plain, config).connect_with_connector_lazy(connector)))
+    let end = TlsEnd::default();
+    Ok(dialled(plain, config, end.clone(), move || {
+        let (tls, tcp, end) = (Arc::clone(&tls), dial(), end.clone());
+        async move {
+            end.0.store(None);
+            let (host, stream) = tcp.await?;
+            Ok(Heard { inner: tls.connect(&host, stream).await?, end })
+        }
+    }))
 }
 
-fn over(channel: Channel) -> RpcChannel {
+/// A channel whose connections `dial` makes, each within the time that the configuration gives to an attempt.
+fn dialled<D, F, C>(endpoint: Endpoint, config: &EndpointConfig, end: TlsEnd, dial: D) -> RpcChannel
+where
+    D: Fn() -> F + Clone + Send + Sync + Unpin + 'static,
+    F: Future<Output = io::Result<C>> + Send + 'static,
+    C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let limit = config.connect_timeout;
+    let connector = tower::service_fn(move |_: Uri| {
+        let dial = dial.clone();
+        Attempt::new(move || {
+            let connecting = tokio::time::timeout(limit, dial());
+            async move { Ok(TokioIo::new(connecting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)) }
+        })
+    });
+    over(keepalive(endpoint, config).connect_with_connector_lazy(connector), end)
+}
+
+/// Why TLS ended the newest connection of a channel; nothing while it is well. The caller's side of TLS 1.3 is done before the
+/// other side has judged its certificate, so a refusal comes as the end of a connection, whose text HTTP/2 gives to the calls
+/// under way and to those that wait not even that.
+#[derive(Clone, Default)]
+pub(crate) struct TlsEnd(Arc<ArcSwapOption<String>>);
+
+/// A connection that notes what TLS ends it with.
+struct Heard<C> {
+    inner: C,
+    end: TlsEnd,
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Heard<C> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.inner).poll_read(context, buffer);
+        if let Poll::Ready(Err(error)) = &read
+            && let Some(failure) = tls_failure(error)
+        {
+            self.end.0.store(Some(Arc::new(failure)));
+        }
+        read
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Heard<C> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+/// A failed attempt that nobody looked at for so long is not the next caller's: long for a task that is woken, short for
+/// whoever waits.
+const FORGOTTEN: Duration = Duration::from_millis(100);
+
+/// An attempt to connect. A lazy channel looks at it only while a call waits. When that call is given up, the attempt stays as
+/// it is, and its failure, perhaps from before the other side was there, would be the answer to the next call, however much
+/// later: so what failed while nobody looked is tried once more.
+struct Attempt<D, F> {
+    dial: D,
+    trying: Pin<Box<F>>,
+    woken: Arc<Woken>,
+}
+
+/// Notes when an attempt first had something to say.
+struct Woken {
+    waker: Waker,
+    since: OnceLock<Stopwatch>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.since.get_or_init(Stopwatch::start);
+        self.waker.wake_by_ref();
+    }
+}
+
+impl Woken {
+    fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { waker, since: OnceLock::new() })
+    }
+}
+
+impl<D: Fn() -> F, F> Attempt<D, F> {
+    fn new(dial: D) -> Self {
+        let trying = Box::pin(dial());
+        Self { dial, trying, woken: Woken::new(Waker::noop().clone()) }
+    }
+}
+
+impl<D, F, C> Future for Attempt<D, F>
+where
+    D: Fn() -> F + Unpin,
+    F: Future<Output = io::Result<C>>,
+{
+    type Output = io::Result<C>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let mut forgotten = this.woken.since.get().is_some_and(|since| since.elapsed() >= FORGOTTEN);
+        loop {
+            this.woken = Woken::new(context.waker().clone());
+            let waker = Waker::from(Arc::clone(&this.woken));
+            match this.trying.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Err(error)) if forgotten => {
+                    tracing::debug!(%error, "an attempt that nobody waited for had failed; it is made again");
+                    forgotten = false;
+                    this.trying = Box::pin((this.dial)());
+                }
+                answer @ (Poll::Ready(_) | Poll::Pending) => return answer,
+            }
+        }
+    }
+}
+
+pub(crate) fn over(channel: Channel, end: TlsEnd) -> RpcChannel {
     let whole = |response: Response<Body>| response.map(|body| Body::new(body.map_err(broken_off)));
-    BoxCloneSyncService::new(channel.map_err(|error| transport_status(error.into())).map_response(whole))
+    BoxCloneSyncService::new(channel.map_err(move |error| transport_status(error.into(), &end)).map_response(whole))
 }
 
 /// The status of an answer that began and broke off: its own would have come in the trailers, so this one is the transport's,
@@ -205,7 +308,7 @@ fn broken_off(status: Status) -> Status {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(&status);
     while let Some(inner) = cause {
         if inner.is::<tonic::TimeoutExpired>() {
-            return crate::layer::status(crate::layer::deadline::exceeded());
+            return crate::layer::status(crate::layer::body::exceeded());
         }
         cause = inner.source();
     }
@@ -220,23 +323,50 @@ fn unanswered() -> Status {
     )
 }
 
+/// Source of the status of a call that nobody could be reached for: it was not sent.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("nobody could be reached")]
+pub struct NotSent;
+
 /// The status of a call that the transport could not carry: the status inside the error if there is one,
 /// `DEADLINE_EXCEEDED` when its time was over, else `UNAVAILABLE`, never "unknown", so that a caller knows that a retry
 /// may help.
-pub(crate) fn transport_status(error: BoxError) -> Status {
+fn transport_status(error: BoxError, end: &TlsEnd) -> Status {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*error);
+    let mut not_sent = false;
+    let mut failure = None;
     while let Some(inner) = cause {
         if let Some(status) = inner.downcast_ref::<Status>() {
             return status.clone();
         }
         if inner.is::<tonic::TimeoutExpired>() {
             // tonic's own client keeps the deadline too, and would call it CANCELLED.
-            return crate::layer::status(crate::layer::deadline::exceeded());
+            return crate::layer::status(crate::layer::body::exceeded());
         }
+        not_sent |= inner.is::<tonic::ConnectError>();
+        failure = failure.or_else(|| inner.downcast_ref().and_then(tls_failure));
         cause = inner.source();
     }
-    tracing::debug!(%error, "the transport failed");
-    unanswered()
+    let mut status = match failure.or_else(|| end.0.load().as_deref().cloned()) {
+        Some(what) => {
+            tracing::warn!(cause = what, "a TLS handshake failed");
+            let message = format!("the TLS handshake failed: {what}; a retry helps once that is mended");
+            crate::layer::status(Fault::new(Reason::StoreUnavailable, message).retry_after(5_000))
+        }
+        None => {
+            tracing::debug!(%error, not_sent, "the transport failed");
+            unanswered()
+        }
+    };
+    if not_sent {
+        status.set_source(Arc::new(NotSent));
+    }
+    status
+}
+
+/// What TLS says of an error: a certificate that is not trusted or has expired here, or the alert of the other side.
+fn tls_failure(error: &io::Error) -> Option<String> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).map(ToString::to_string)
 }
 
 /// Awaits that a channel is ready, then calls it.

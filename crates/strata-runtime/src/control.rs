@@ -7,7 +7,8 @@
 //!                                      -> ModeBoard (router and layers), API keys (routers)
 //! ```
 
-use crate::layer::{Middleware, Rpc, forward, refuse, trace};
+use crate::layer::body::Answer;
+use crate::layer::{Middleware, Rpc, refuse, trace};
 use crate::redis_store::RedisPool;
 use crate::signing::Claims;
 use crate::task::TaskGroup;
@@ -105,14 +106,14 @@ pub struct ModeGate {
 }
 
 impl Middleware for ModeGate {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> Response<Answer> {
         let method = authz::find(request.uri().path()).zip(request.extensions().get::<Claims>());
-        let Some((method, claims)) = method else { return forward(next, request).await };
+        let Some((method, claims)) = method else { return next.call(request).await };
         let mode = self.board.of(method.layer, &claims.caller.tenant);
         trace::note_tenant(&claims.caller.tenant);
         trace::note_mode(mode);
         match gate(mode, method.layer, method.access) {
-            Gate::Serve | Gate::Defer | Gate::LogOnly => forward(next, request).await,
+            Gate::Serve | Gate::Defer | Gate::LogOnly => next.call(request).await,
             Gate::Refuse(reason) => refuse(refusal(reason, method, mode)),
             // A router that knows answers empty without asking; one that asks does not know yet.
             Gate::Empty => refuse(refusal(Reason::LayerBypassed, method, mode).retry_after(1_000)),

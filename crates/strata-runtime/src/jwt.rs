@@ -4,26 +4,37 @@
 //!
 //! Only public-key algorithms exist here, and symmetric keys of a key set are not taken in: no token can be signed with what
 //! everyone may read (no HS/RS confusion), and `none` is no algorithm. Times are judged by our clock port.
+//!
+//! Keys that come from an address are read again every `jwks_seconds`, and once when a token names a key that is not known: that
+//! token waits for the read, which all such tokens share, and the next read for such a cause is [`READ_PAUSE`] away. An issuer
+//! that cannot be reached changes nothing until `jwks_stale_seconds` are over; then its keys are believed no longer.
 
 use crate::metrics::Instruments;
+use crate::ports::Stopwatch;
 use arc_swap::ArcSwap;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::jwk::{AlgorithmParameters, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, EncodingKey, Validation, decode, decode_header};
+use parking_lot::Mutex;
 use ring::signature as scheme;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::time::SECOND;
-use strata_core::{Clock, Fault, TenantId, UserId};
+use strata_core::{Clock, Fault, TenantId, Timestamp, UserId};
+use tokio::sync::{Notify, watch};
 
 /// Most keys of a set: an issuer has two or three.
 const KEYS: usize = 64;
+/// Between two reads of a key set because of unknown keys: an issuer is not asked more often than this, whatever is sent to us.
+pub const READ_PAUSE: Duration = Duration::from_secs(10);
+/// Longest wait of a token for the key set to be read again: the read itself is bounded by less.
+const READ_WAIT: Duration = Duration::from_secs(6);
 
 /// What a token may be signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,6 +104,9 @@ pub struct JwtSettings {
     pub jwks_url: Option<String>,
     /// Seconds between two reads of `jwks_url`, 10 to 86,400.
     pub jwks_seconds: u64,
+    /// Seconds after the last good read of `jwks_url` for which its keys are believed, from `jwks_seconds` to 2,592,000 (30 days).
+    /// Then every token is refused until the issuer answers: who cannot be asked cannot take a stolen key back.
+    pub jwks_stale_seconds: u64,
 }
 
 impl Default for JwtSettings {
@@ -110,6 +124,7 @@ impl Default for JwtSettings {
             jwks_file: None,
             jwks_url: None,
             jwks_seconds: 300,
+            jwks_stale_seconds: 86_400,
         }
     }
 }
@@ -140,6 +155,9 @@ impl JwtSettings {
         if !(10..=86_400).contains(&self.jwks_seconds) {
             return Err(Fault::field("auth.jwt.jwks_seconds", "must lie between 10 and 86400"));
         }
+        if !(self.jwks_seconds..=2_592_000).contains(&self.jwks_stale_seconds) {
+            return Err(Fault::field("auth.jwt.jwks_stale_seconds", "must lie between jwks_seconds and 2592000"));
+        }
         Ok(())
     }
 }
@@ -162,12 +180,28 @@ struct Key {
     key: DecodingKey,
 }
 
+/// The keys in force, and when they were read.
+struct KeySet {
+    keys: Vec<Key>,
+    read: Timestamp,
+}
+
+/// Reads of a key set that has an address.
+#[derive(Default)]
+struct Reads {
+    /// A token named a key that the set does not have: perhaps the set is old.
+    wanted: Notify,
+    /// Counts the reads that are over, good or not.
+    over: watch::Sender<u64>,
+    /// Since the last of them.
+    last: Mutex<Option<Stopwatch>>,
+}
+
 /// Judges tokens.
 pub struct Tokens {
     settings: JwtSettings,
-    keys: ArcSwap<Vec<Key>>,
-    /// A token named a key that the set does not have: perhaps the set is old.
-    unknown: AtomicBool,
+    set: ArcSwap<KeySet>,
+    reads: Reads,
     clock: Arc<dyn Clock>,
 }
 
@@ -180,6 +214,9 @@ impl std::fmt::Debug for Tokens {
 /// Why a token is refused: for the log, never for the caller.
 pub type Refusal = &'static str;
 
+/// The one refusal that a newer key set may lift.
+const UNKNOWN_KEY: Refusal = "its key is not known";
+
 impl Tokens {
     /// Without keys yet: every token is refused.
     ///
@@ -189,7 +226,8 @@ impl Tokens {
         settings.validate()?;
         // The second call of a process finds the same one there.
         let _ = PROVIDER.install_default();
-        Ok(Self { settings, keys: ArcSwap::default(), unknown: AtomicBool::new(false), clock })
+        let set = ArcSwap::from_pointee(KeySet { keys: Vec::new(), read: clock.now() });
+        Ok(Self { settings, set, reads: Reads::default(), clock })
     }
 
     /// Takes over the issuer's key set (JWKS). Keys that are not for signatures, are symmetric, or of a kind that no allowed
@@ -226,8 +264,7 @@ impl Tokens {
             return Err(wrong("has no key that an allowed algorithm can use".into()));
         }
         let count = keys.len();
-        self.keys.store(Arc::new(keys));
-        self.unknown.store(false, Ordering::Release);
+        self.set.store(Arc::new(KeySet { keys, read: self.clock.now() }));
         Ok(count)
     }
 
@@ -239,11 +276,41 @@ impl Tokens {
             Ok(keys) => tracing::info!(keys, "the issuer's keys were read again"),
             Err(cause) => tracing::error!(%cause, "the issuer's keys cannot be used; the last good ones stay"),
         }
+        *self.reads.last.lock() = Some(Stopwatch::start());
+        self.reads.over.send_modify(|reads| *reads += 1);
     }
 
-    /// Whether a token named a key that is not known, since the last answer or key set.
-    pub fn misses_a_key(&self) -> bool {
-        self.unknown.swap(false, Ordering::AcqRel)
+    /// Returns when the key set is to be read before its time: a token named a key that is not known, and the last read is
+    /// [`READ_PAUSE`] ago.
+    pub async fn wants_a_read(&self) {
+        loop {
+            self.reads.wanted.notified().await;
+            // Asked for while a read ran that is over by now.
+            if self.may_be_read() {
+                return;
+            }
+        }
+    }
+
+    fn may_be_read(&self) -> bool {
+        self.reads.last.lock().as_ref().is_none_or(|last| last.elapsed() >= READ_PAUSE)
+    }
+
+    /// [`Self::verify`]; a token whose key is not known waits until the key set was read again, where it may be.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub async fn judge(&self, token: &str) -> Result<Principal, Refusal> {
+        let judged = self.verify(token);
+        if judged != Err(UNKNOWN_KEY) || self.settings.jwks_url.is_none() {
+            return judged;
+        }
+        let mut reads = self.reads.over.subscribe();
+        if self.may_be_read() {
+            self.reads.wanted.notify_one();
+            let _in_time = tokio::time::timeout(READ_WAIT, reads.changed()).await;
+        }
+        self.verify(token)
     }
 
     /// The bearer of a token.
@@ -262,17 +329,22 @@ impl Tokens {
         if header.typ.as_deref().is_some_and(|typ| !is_jwt(typ)) {
             return Err("it is of another type");
         }
-        let keys = self.keys.load();
+        let set = self.set.load();
+        if self.settings.jwks_url.is_some() {
+            let bound = i64::try_from(self.settings.jwks_stale_seconds).unwrap_or(i64::MAX).saturating_mul(SECOND);
+            if self.clock.now().since(set.read) > bound {
+                return Err("the issuer's keys are too old to be believed");
+            }
+        }
         let named = |key: &&Key| match (&header.kid, &key.id) {
             (Some(wanted), Some(id)) => wanted == id,
             // Without a name every key may be meant.
             (None, _) => true,
             (Some(_), None) => false,
         };
-        let mut candidates = keys.iter().filter(named).filter(|key| fits(key, header.alg)).peekable();
+        let mut candidates = set.keys.iter().filter(named).filter(|key| fits(key, header.alg)).peekable();
         if candidates.peek().is_none() {
-            self.unknown.store(true, Ordering::Release);
-            return Err("its key is not known");
+            return Err(UNKNOWN_KEY);
         }
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.settings.issuer]);
@@ -630,8 +702,7 @@ mod tests {
         let (old, new) = (Issuer::new(), Issuer::new());
         let tokens = tokens(settings(), &old);
         let next = json!({"alg": "EdDSA", "kid": "ed-2"});
-        assert!(tokens.verify(&new.token(&next, &claims())).is_err());
-        assert!(tokens.misses_a_key() && !tokens.misses_a_key(), "said once");
+        assert_eq!(tokens.verify(&new.token(&next, &claims())), Err(UNKNOWN_KEY));
         for bad in ["", "{}", r#"{"keys": []}"#, r#"{"keys": [{"kty": "oct", "k": "AAAA"}]}"#, "<html>"] {
             assert_eq!(tokens.replace(bad).expect_err(bad).fields[0].field, "auth.jwt.jwks");
             tokens.verify(&old.token(&eddsa(), &claims())).expect("the last good ones stay");
@@ -639,5 +710,57 @@ mod tests {
         tokens.reload(Ok(new.jwks().replace("ed-1", "ed-2")));
         tokens.verify(&new.token(&next, &claims())).expect("the new key");
         assert!(tokens.verify(&old.token(&eddsa(), &claims())).is_err(), "the old one is gone");
+    }
+
+    fn by_address(clock: &ManualClock, issuer: &Issuer) -> Arc<Tokens> {
+        let url = Some("https://idp.test/jwks".to_owned());
+        let settings = JwtSettings { jwks_url: url, jwks_stale_seconds: 3_600, ..settings() };
+        let tokens = Tokens::new(settings, clock.port()).expect("settings");
+        tokens.reload(Ok(issuer.jwks()));
+        Arc::new(tokens)
+    }
+
+    #[test]
+    fn keys_of_an_issuer_that_cannot_be_reached_are_believed_until_a_bound() {
+        let (clock, issuer) = (ManualClock::default(), Issuer::new());
+        let tokens = by_address(&clock, &issuer);
+        let long = with(json!({"exp": NOW + 100_000}));
+        let good = || tokens.verify(&issuer.token(&eddsa(), &long)).is_ok();
+        clock.advance_micros(3_600 * SECOND);
+        tokens.reload(Err("503".into()));
+        assert!(good(), "unreachable: the old keys stay");
+        clock.advance_micros(SECOND);
+        assert!(!good(), "but not for ever");
+        tokens.reload(Err("503".into()));
+        assert!(!good(), "a read that failed makes nothing young");
+        tokens.reload(Ok(issuer.jwks()));
+        assert!(good(), "it is back");
+        for (every, stale, right) in [(300, 299, false), (300, 300, true), (300, 2_592_001, false)] {
+            let settings = JwtSettings { jwks_seconds: every, jwks_stale_seconds: stale, ..settings() };
+            assert_eq!(settings.validate().is_ok(), right, "{every} {stale}");
+        }
+    }
+
+    #[tokio::test]
+    async fn tokens_with_an_unknown_key_share_one_read_and_the_next_is_a_pause_away() {
+        let (clock, old, new) = (ManualClock::default(), Issuer::new(), Issuer::new());
+        let tokens = by_address(&clock, &old);
+        let next = new.token(&json!({"alg": "EdDSA", "kid": "ed-2"}), &claims());
+        assert_eq!(tokens.judge(&next).await, Err(UNKNOWN_KEY), "the set was read just now: nobody waits");
+        *tokens.reads.last.lock() = None;
+        // All of them wait when the set is read.
+        let waiting = futures::future::join_all((0..8).map(|_| tokens.judge(&next)));
+        let reading = async {
+            tokens.wants_a_read().await;
+            tokens.reload(Ok(new.jwks().replace("ed-1", "ed-2")));
+        };
+        let (judged, ()) = futures::join!(waiting, reading);
+        for one in judged {
+            one.expect("the new key is known");
+        }
+        assert_eq!(*tokens.reads.over.borrow(), 2, "one read at the start, one for all of them");
+        let again = tokio::time::timeout(Duration::from_millis(50), tokens.wants_a_read()).await;
+        assert!(again.is_err(), "what was asked for while it was read asks no more");
+        assert_eq!(tokens.judge(&old.token(&eddsa(), &claims())).await, Err(UNKNOWN_KEY));
     }
 }

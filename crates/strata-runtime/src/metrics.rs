@@ -7,6 +7,7 @@ pub use opentelemetry::KeyValue as Label;
 use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
+use strata_core::policy::quota::Bound;
 
 /// How a metric is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +140,10 @@ inventory! {
             "Calls being served.";
         rpc_refused: Counter "strata.rpc.refused", "{call}", ["strata.listener", "reason"],
             "Calls that were answered before or instead of a handler: no credential, no role, no place, over a rate, out of time.";
+        quota_refused: Counter "strata.quota.refused", "{call}", ["quota"],
+            "Calls and records that a tenant's quota refused, by its name in the configuration.";
+        answers_given_up: Counter "strata.rpc.given_up", "{call}", [],
+            "Answers that were given up, since their caller did not take them in time.";
     }
     "Stores": {
         store_seconds: Histogram "strata.store.duration", "s", ["store", "operation", "outcome"],
@@ -184,9 +189,11 @@ inventory! {
     }
     "Observe and reviews": {
         observe_due: Gauge "strata.observe.due", "{user}", [],
-            "Users whose observations wait to be worked off, as far as one look goes.";
+            "Users whose observations wait to be worked off.";
+        observe_waiting: Gauge "strata.observe.waiting", "{observation}", [],
+            "Observations that wait, of the 64 users that are due first.";
         observe_age: Gauge "strata.observe.age", "s", [],
-            "How long the longest waiting of them has been due; 0 when nobody waits.";
+            "How long the longest waiting of them has waited; 0 when none waits.";
         reviews: Counter "strata.reviews", "{review}", ["verdict"],
             "Reviews of samples by people, by verdict: wrong ones over all are the pollution rate (rule Q2).";
     }
@@ -199,8 +206,16 @@ inventory! {
             "Recalls by outcome: found, empty, degraded, off.";
         cited: Counter "strata.recall.cited", "{item}", [],
             "Recalled records that were reported as used for the first time (rule Q1: cited over recalled is the hit rate).";
+        model_summaries: Counter "strata.summaries.model", "{summary}", ["memory", "outcome"],
+            "Summaries that the summariser was asked for, by memory (session, longterm) and outcome: stored, refused (not true to what they are of), overtaken, failed.";
         maintenance: Counter "strata.maintenance.steps", "{step}", ["rule", "action", "state"],
             "Steps of maintenance over records by rule (F1 to F10, R11), action and state.";
+        erasures: Counter "strata.erasures", "{erasure}", ["state"],
+            "Erasures that were asked for (asked), and that were found nowhere again (closed).";
+        erasures_open: Gauge "strata.erasures.open", "{erasure}", [],
+            "Erasures that are not closed, some dozens at most: something they reach does not answer.";
+        erasures_age: Gauge "strata.erasures.age", "s", [],
+            "How long the oldest of them has been open; 0 when there is none.";
         context_tokens: Counter "strata.context.tokens", "{token}", ["section"],
             "Tokens of assembled contexts by section (rule Q3: memory over all is the token share).";
     }
@@ -233,6 +248,11 @@ impl Instruments {
     #[must_use]
     pub fn global() -> &'static Self {
         GLOBAL.get_or_init(|| Self::new(&opentelemetry::global::meter("strata")))
+    }
+
+    /// A quota refused something.
+    pub fn over_quota(&self, bound: Bound) {
+        self.quota_refused.add(1, &[Label::new("quota", bound.name())]);
     }
 
     /// What became of a changed file.

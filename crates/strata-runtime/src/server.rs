@@ -6,6 +6,7 @@
 //! connection nor an endless stream can hold the process (case C180).
 
 use crate::channel::GrpcService;
+use crate::pace::Pace;
 use crate::ports::pause;
 use crate::tls::ServerTls;
 use futures::{Stream, StreamExt};
@@ -22,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tower::ServiceExt as _;
 
 /// Longest life of a connection. HTTP/2 keeps one open for ever: replicas that came later would get no calls, and a certificate
 /// that was taken away could be used as long as its connection lasts.
@@ -40,6 +42,8 @@ pub struct ServeConfig {
     pub keepalive_timeout: Duration,
     /// A connection that has not said a word for this long after it was accepted is broken: it only holds a place.
     pub first_byte_timeout: Duration,
+    /// An answer whose next piece is not taken for this long is given up.
+    pub stall_timeout: Duration,
     /// A connection that is older is told to take no more calls, and ends when those it has are over.
     pub max_connection_age: Duration,
     /// Longest time from the shutdown token to the return of [`serve`].
@@ -60,6 +64,8 @@ impl Default for ServeConfig {
             keepalive_interval: Duration::from_secs(20),
             keepalive_timeout: Duration::from_secs(10),
             first_byte_timeout: Duration::from_secs(10),
+            // A reader on a bad line is slow, one that takes nothing for as long as the longest deadline is none.
+            stall_timeout: Duration::from_secs(60),
             max_connection_age: CONNECTION_AGE,
             grace: Duration::from_secs(20),
             max_header_bytes: 64 * 1024,
@@ -134,7 +140,8 @@ pub async fn serve<S: GrpcService>(
     });
     let incoming = incoming.buffer_unordered(config.max_connections).filter_map(|accepted| {
         if let Err(error) = &accepted {
-            tracing::debug!(kind = ?error.kind(), "a handshake failed");
+            // What is sent to us is shown to nobody: the text is that of the checks, such as which certificate has expired.
+            tracing::debug!(kind = ?error.kind(), cause = %error, "a handshake failed");
         }
         std::future::ready(accepted.ok().map(Ok))
     });
@@ -171,7 +178,16 @@ where
         .http2_max_pending_accept_reset_streams(Some(config.max_pending_resets))
         .max_connection_age(config.max_connection_age)
         .http2_max_header_list_size(config.max_header_bytes);
+    let pace = Arc::new(Pace::default());
+    let paced = Arc::clone(&pace);
+    let service = service.map_response(move |response| paced.answer(response));
     let serving = server.serve_with_incoming_shutdown(service, incoming, shutdown.clone().cancelled_owned());
+    let sweeping = async {
+        loop {
+            pause(config.stall_timeout / 4).await;
+            pace.sweep(config.stall_timeout);
+        }
+    };
     let grace = async {
         shutdown.cancelled().await;
         pause(config.grace).await;
@@ -181,6 +197,7 @@ where
             tracing::error!(%error, "the listener ended");
             Fault::new(Reason::Internal, "the listener ended unexpectedly")
         }),
+        () = sweeping => Ok(()),
         () = grace => {
             tracing::warn!("connections outlive the grace period and are broken");
             broken.cancel();

@@ -12,7 +12,7 @@
 use crate::channel::{self, RpcChannel};
 use crate::context::CallContext;
 use crate::layer::{deadline, request_id, trace};
-use crate::ports::{Ports, random_bytes};
+use crate::ports::{Ports, Stopwatch, random_bytes};
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -147,7 +147,8 @@ impl Claims {
     }
 }
 
-/// Wire form of [`Claims`].
+/// Wire form of [`Claims`]. Made for every call of every hop, so that it copies little: `bytes` share the header's own, and
+/// what is text of a closed set travels as such.
 #[derive(Clone, PartialEq, Message)]
 struct WireClaims {
     #[prost(string, tag = "1")]
@@ -156,16 +157,16 @@ struct WireClaims {
     tenant: String,
     #[prost(string, optional, tag = "3")]
     caller_user: Option<String>,
-    #[prost(string, repeated, tag = "4")]
-    roles: Vec<String>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    roles: Vec<Bytes>,
     #[prost(string, optional, tag = "5")]
     user: Option<String>,
     #[prost(string, tag = "6")]
     method: String,
-    #[prost(bytes = "vec", tag = "7")]
-    body_hash: Vec<u8>,
-    #[prost(bytes = "vec", tag = "8")]
-    nonce: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "7")]
+    body_hash: Bytes,
+    #[prost(bytes = "bytes", tag = "8")]
+    nonce: Bytes,
     #[prost(int64, tag = "9")]
     issued_at: i64,
     /// 0 = no write, else level + 1 (outermost first).
@@ -192,26 +193,26 @@ struct Signed {
 
 const LEVELS: [Level; 4] = [Level::User, Level::Agent, Level::Session, Level::Task];
 
-impl From<&Claims> for WireClaims {
-    fn from(claims: &Claims) -> Self {
+impl From<Claims> for WireClaims {
+    fn from(claims: Claims) -> Self {
         let level = claims
             .write
             .and_then(|write| LEVELS.iter().zip(1_u32..).find(|(level, _)| **level == write.level))
             .map_or(0, |(_, n)| n);
         Self {
-            caller: claims.caller.id.clone(),
-            tenant: claims.caller.tenant.as_str().into(),
-            caller_user: claims.caller.user.as_ref().map(|user| user.as_str().into()),
-            roles: claims.caller.roles.iter().map(|role| role.name().into()).collect(),
-            user: claims.user.as_ref().map(|user| user.as_str().into()),
-            method: claims.method.clone(),
-            body_hash: claims.body_hash.to_vec(),
-            nonce: claims.nonce.to_vec(),
+            caller: claims.caller.id,
+            tenant: claims.caller.tenant.into(),
+            caller_user: claims.caller.user.map(String::from),
+            roles: claims.caller.roles.iter().map(|role| Bytes::from_static(role.name().as_bytes())).collect(),
+            user: claims.user.map(String::from),
+            method: claims.method,
+            body_hash: Bytes::copy_from_slice(&claims.body_hash),
+            nonce: Bytes::copy_from_slice(&claims.nonce),
             issued_at: claims.issued_at.micros(),
             level,
             epoch: claims.write.map_or(0, |write| write.epoch),
             erase_epoch: claims.erase_epoch,
-            attestation: claims.attestation.clone(),
+            attestation: claims.attestation,
         }
     }
 }
@@ -222,7 +223,7 @@ impl TryFrom<WireClaims> for Claims {
     fn try_from(wire: WireClaims) -> Result<Self, Fault> {
         let malformed = || refused("the signed header is malformed");
         let user = |text: Option<String>| text.map(UserId::new).transpose();
-        let role = |name: &String| Role::ALL.iter().find(|role| role.name() == name).copied().ok_or_else(malformed);
+        let role = |name: &Bytes| Role::ALL.iter().find(|role| role.name().as_bytes() == name).copied().ok_or_else(malformed);
         let write = match usize::try_from(wire.level).map_err(|_| malformed())?.checked_sub(1) {
             None => None,
             Some(n) => Some(WriteGrant { level: *LEVELS.get(n).ok_or_else(malformed)?, epoch: wire.epoch }),
@@ -236,8 +237,8 @@ impl TryFrom<WireClaims> for Claims {
             },
             user: user(wire.user)?,
             method: wire.method,
-            body_hash: wire.body_hash.try_into().map_err(|_| malformed())?,
-            nonce: wire.nonce.try_into().map_err(|_| malformed())?,
+            body_hash: wire.body_hash.as_ref().try_into().map_err(|_| malformed())?,
+            nonce: wire.nonce.as_ref().try_into().map_err(|_| malformed())?,
             issued_at: Timestamp(wire.issued_at),
             write,
             erase_epoch: wire.erase_epoch,
@@ -280,10 +281,7 @@ impl KeyRing {
     pub fn parse(text: &SecretString) -> Result<Self, Fault> {
         let wrong = |line: usize, what: &str| Fault::field("signing_keys", format!("entry {line}: {what}"));
         let mut keys: Vec<Key> = Vec::new();
-        for (line, entry) in text.expose_secret().split(['\n', ',']).map(str::trim).enumerate() {
-            if entry.is_empty() || entry.starts_with('#') {
-                continue;
-            }
+        for (line, entry) in Self::entries(text.expose_secret()) {
             let (id, hex) = entry.split_once(':').ok_or_else(|| wrong(line + 1, "must be id:key"))?;
             let (id, hex) = (id.trim(), hex.trim());
             if id.is_empty() || id.len() > 32 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
@@ -302,13 +300,19 @@ impl KeyRing {
         Ok(Self { keys })
     }
 
+    /// The entries of such a text, with their places: one per line or between commas, without what is blank or a comment.
+    pub fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
+        let all = text.split(['\n', ',']).map(str::trim).enumerate();
+        all.filter(|(_, entry)| !entry.is_empty() && !entry.starts_with('#'))
+    }
+
     /// A ring of one random key, for roles of one process: nobody else can ever sign.
     #[must_use]
     pub fn ephemeral(ids: &dyn strata_core::ports::IdSource) -> Self {
         Self { keys: vec![Key { id: "process".into(), secret: SecretBox::new(Box::new(random_bytes(ids))) }] }
     }
 
-    fn sign(&self, claims: &Claims) -> Result<HeaderValue, Fault> {
+    fn sign(&self, claims: Claims) -> Result<HeaderValue, Fault> {
         let key = self.keys.last().ok_or_else(|| Fault::new(Reason::Internal, "no signing key"))?;
         let claims = Bytes::from(WireClaims::from(claims).encode_to_vec());
         let mac = Bytes::copy_from_slice(mac(key, &claims).as_bytes());
@@ -381,12 +385,14 @@ impl Signer {
     /// is made per attempt, so a retry signs again. Trace context, request id and the time left go along.
     #[must_use]
     pub fn sign(&self, channel: RpcChannel) -> RpcChannel {
-        let signer = self.clone();
+        // Shared: generated clients are cloned for each call, and this with them.
+        let shared = Arc::new((self.clone(), channel));
         BoxCloneSyncService::new(tower::service_fn(move |request: Request<Body>| {
-            let (signer, channel) = (signer.clone(), channel.clone());
+            let shared = Arc::clone(&shared);
             async move {
+                let (signer, channel) = &*shared;
                 let request = signer.prepare(request).await.map_err(crate::layer::status)?;
-                channel::call(channel, request).await
+                channel::call(channel.clone(), request).await
             }
         }))
     }
@@ -420,7 +426,7 @@ impl Signer {
             erase_epoch: since,
             attestation: identity.attestation,
         };
-        head.headers.insert(HEADER, self.keys.0.load().sign(&claims)?);
+        head.headers.insert(HEADER, self.keys.0.load().sign(claims)?);
         Ok(Request::from_parts(head, body))
     }
 }
@@ -431,6 +437,7 @@ pub struct Verifier {
     keys: SharedKeys,
     ports: Ports,
     started_at: Timestamp,
+    running: Stopwatch,
     seen: Mutex<Nonces>,
 }
 
@@ -439,7 +446,13 @@ impl Verifier {
     #[must_use]
     pub fn new(keys: SharedKeys, ports: Ports) -> Self {
         let started_at = ports.clock.now();
-        Self { keys, ports, started_at, seen: Mutex::new(Nonces::default()) }
+        Self { keys, ports, started_at, running: Stopwatch::start(), seen: Mutex::new(Nonces::default()) }
+    }
+
+    /// When this layer started, as the clock has it now: it may have been set back since.
+    fn started(&self, now: Timestamp) -> Timestamp {
+        let running = i64::try_from(self.running.elapsed().as_micros()).unwrap_or(i64::MAX);
+        self.started_at.min(now.plus(-running))
     }
 
     /// Checks a request and returns it with its [`Claims`] in the extensions.
@@ -456,11 +469,9 @@ impl Verifier {
         let now = self.ports.clock.now();
         let valid = -SKEW_SECONDS * SECOND..=(HEADER_SECONDS + SKEW_SECONDS) * SECOND;
         if !valid.contains(&now.since(claims.issued_at)) {
-            return Err(refused("the header has expired or is from the future"));
+            return Err(refused("the header has expired or is from the future; where it was signed just now, the clocks differ"));
         }
-        if claims.issued_at < self.started_at {
-            return Err(refused("the header was signed before this layer started"));
-        }
+        signed_since(self.started(now), claims.issued_at, now)?;
         // The body is read only now: nobody without a key makes this process buffer anything.
         let (body_hash, body) = first_message(body).await?;
         if blake3::Hash::from_bytes(body_hash) != blake3::Hash::from_bytes(claims.body_hash) {
@@ -472,6 +483,19 @@ impl Verifier {
         head.extensions.insert(claims);
         Ok(Request::from_parts(head, body))
     }
+}
+
+/// Refuses a header from before the start of the layer: its nonce may have been used before.
+fn signed_since(started: Timestamp, issued_at: Timestamp, now: Timestamp) -> Result<(), Fault> {
+    if issued_at >= started {
+        return Ok(());
+    }
+    if now.since(started) < SKEW_SECONDS * SECOND {
+        // A router whose clock is behind within the skew, or one that signed a moment too early: it may sign again.
+        let wait = u64::try_from(started.since(issued_at) / 1_000).unwrap_or(0).saturating_add(1);
+        return Err(Fault::new(Reason::NotServing, "this layer takes no header from before its start; retry").retry_after(wait));
+    }
+    Err(refused("the header was signed before this layer started"))
 }
 
 fn single(headers: &HeaderMap) -> Result<&HeaderValue, Fault> {
@@ -789,8 +813,30 @@ mod tests {
     async fn p10_a_restarted_layer_refuses_headers_signed_before_its_start() {
         let world = World::new();
         let request = world.sign(METHOD, b"hello").await;
-        world.clock.advance(Duration::from_millis(1));
-        assert_eq!(world.verifier().verify(request).await.expect_err("old").reason, Reason::UnsignedCall);
+        world.clock.advance(Duration::from_secs(1));
+        let verifier = world.verifier();
+        world.clock.advance(Duration::from_secs(5));
+        assert_eq!(verifier.verify(request).await.expect_err("old").reason, Reason::UnsignedCall);
+        assert!(verifier.verify(world.sign(METHOD, b"hello").await).await.is_ok());
+        // Within the skew the router may be behind: it is told to sign again, and when.
+        let at = |millis: i64| Timestamp(millis * 1_000);
+        assert_eq!(signed_since(at(10_000), at(10_000), at(10_000)), Ok(()));
+        let fault = signed_since(at(10_000), at(8_500), at(11_999)).expect_err("old");
+        assert_eq!((fault.reason, fault.retry_after_ms), (Reason::NotServing, Some(1_501)));
+        assert_eq!(signed_since(at(10_000), at(9_999), at(12_000)).expect_err("old").reason, Reason::UnsignedCall);
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_set_back_behind_the_start_does_not_shut_a_layer_up() {
+        let world = World::new();
+        let verifier = world.verifier();
+        for step in [-3_600, 7_200, -86_400] {
+            world.clock.set(world.clock.now().plus(step * SECOND));
+            let request = world.sign(METHOD, b"hello").await;
+            let again = copy(&request, b"hello");
+            assert!(verifier.verify(request).await.is_ok(), "{step} s");
+            assert!(verifier.verify(again).await.is_err(), "{step} s: once");
+        }
     }
 
     #[tokio::test]

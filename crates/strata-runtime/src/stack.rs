@@ -9,16 +9,18 @@ use crate::layer::auth::Authenticator;
 use crate::layer::deadline::Deadline;
 use crate::layer::metrics::Metrics;
 use crate::layer::panic::CatchPanic;
-use crate::layer::quota::{QuotaSettings, Quotas};
+use crate::layer::quota::Quotas;
 use crate::layer::request_id::RequestIds;
 use crate::layer::trace::Trace;
 use crate::layer::undecodable::Undecodable;
-use crate::layer::{Rpc, Use};
+use crate::layer::{GrpcLeaf, Leaf, Rpc, Shared, Use};
 use crate::ports::Ports;
 use crate::signing::Verifier;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
+use strata_core::policy::quota::QuotaSettings;
+use tower::ServiceBuilder;
 use tower::util::BoxCloneSyncService;
-use tower::{ServiceBuilder, ServiceExt};
 
 /// What both stacks need.
 #[derive(Clone, Debug)]
@@ -31,8 +33,8 @@ pub struct StackDeps {
     pub admission: AdmissionSettings,
     /// Instruments.
     pub metrics: Metrics,
-    /// What each tenant may ask for.
-    pub quotas: QuotaSettings,
+    /// What each tenant may ask for; replaced as a whole by a hot reload.
+    pub quotas: Arc<ArcSwap<QuotaSettings>>,
     /// Modes that a layer keeps by itself.
     pub modes: Arc<ModeBoard>,
 }
@@ -46,14 +48,14 @@ impl StackDeps {
             deadline: Deadline::default(),
             admission: AdmissionSettings::default(),
             metrics: Metrics::global(),
-            quotas: QuotaSettings::default(),
+            quotas: Arc::default(),
             modes: Arc::default(),
         }
     }
 }
 
 /// The router's stack: callers are authenticated and authorised.
-pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &StackDeps) -> RpcChannel {
+pub fn public<S: GrpcLeaf>(service: S, authenticator: Arc<Authenticator>, deps: &StackDeps) -> RpcChannel {
     served(
         ServiceBuilder::new()
             // First, so that every answer, refusals included, carries the id a person can ask about.
@@ -66,18 +68,18 @@ pub fn public<S: Rpc>(service: S, authenticator: Arc<Authenticator>, deps: &Stac
             // Who, then whether: nothing below runs for a stranger.
             .layer(Use::from(authenticator))
             // Needs to know whose call it is.
-            .layer(Use::new(Quotas::new(deps.quotas.clone())))
+            .layer(Use::new(Quotas::new(Arc::clone(&deps.quotas))))
             // The handler's time, not the time spent refusing.
             .layer(Use::new(deps.deadline))
             // Innermost, so that a defect of a handler is an answer for all layers above.
             .layer(Use::new(CatchPanic))
             .layer(Use::new(Undecodable))
-            .service(service),
+            .service(Leaf::new(service)),
     )
 }
 
 /// A layer's stack: callers are the router, by signature.
-pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -> RpcChannel {
+pub fn internal<S: GrpcLeaf>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -> RpcChannel {
     served(
         ServiceBuilder::new()
             // As above: the router sends its own id along, so both logs show the same one.
@@ -93,11 +95,16 @@ pub fn internal<S: Rpc>(service: S, verifier: Arc<Verifier>, deps: &StackDeps) -
             .layer(Use::new(ModeGate { board: Arc::clone(&deps.modes) }))
             .layer(Use::new(CatchPanic))
             .layer(Use::new(Undecodable))
-            .service(service),
+            .service(Leaf::new(service)),
     )
 }
 
 /// Unlike [`crate::channel::local`] this keeps the extensions: the listener puts the peer's address there.
-fn served<S: Rpc>(service: S) -> RpcChannel {
-    BoxCloneSyncService::new(service.map_err(|never| match never {}))
+fn served<S: Rpc>(stack: S) -> RpcChannel {
+    let stack = Shared::new(stack);
+    // The channel boxes its future: that of `Shared` as a service would be a second box.
+    BoxCloneSyncService::new(tower::service_fn(move |request| {
+        let stack = stack.clone();
+        async move { Ok(stack.answer(request).await) }
+    }))
 }

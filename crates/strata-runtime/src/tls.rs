@@ -19,11 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use strata_core::time::{DAY, SECOND};
 use strata_core::{Fault, Timestamp};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Longest time of a handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long, and for how many bytes, a refused caller is listened to after it was told why: a caller of TLS 1.3 sends its first
+/// request before it is answered, and a connection that is closed with bytes unread is reset, which overtakes the reason.
+const LINGER: (Duration, u64) = (Duration::from_secs(1), 64 * 1024);
 /// The one protocol.
 const ALPN: &[u8] = b"h2";
 
@@ -172,7 +175,7 @@ impl ServerTls {
         **self.expires.load()
     }
 
-    /// The server's side of a handshake, at most [`HANDSHAKE`].
+    /// The server's side of a handshake, at most [`HANDSHAKE`]. A caller that is refused is told why.
     ///
     /// # Errors
     /// As the handshake goes wrong.
@@ -181,7 +184,20 @@ impl ServerTls {
         stream: C,
     ) -> std::io::Result<tokio_rustls::server::TlsStream<C>> {
         let acceptor = TlsAcceptor::from(self.config.load_full());
-        tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await.map_err(|_| std::io::ErrorKind::TimedOut)?
+        // The reason of a refusal is written once, and lost if the task that many handshakes share has to yield just then.
+        let handshake = tokio::task::unconstrained(acceptor.accept(stream).into_fallible());
+        let accepted = tokio::time::timeout(HANDSHAKE, handshake).await;
+        match accepted.map_err(|_| std::io::ErrorKind::TimedOut)? {
+            Ok(accepted) => Ok(accepted),
+            Err((refused, mut stream)) => {
+                let heard_out = async {
+                    stream.shutdown().await?;
+                    tokio::io::copy(&mut stream.take(LINGER.1), &mut tokio::io::sink()).await
+                };
+                let _ = tokio::time::timeout(LINGER.0, heard_out).await;
+                Err(refused)
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Raw tool returns on their way in and out: parts of a bounded size, each compressed by itself, so that neither way holds
 //! more in memory than one artifact coming in and one part going out.
 
-use crate::service::{Shared, decoded};
+use crate::shared::{Shared, decoded};
 use crate::store::{ArtifactPut, ArtifactWrite, RequestKey, SessionKey};
 use futures::stream::BoxStream;
 use prost::Message as _;

@@ -8,11 +8,11 @@ use strata_core::policy::session::{
     self as policy, Anchor, Maker, Outcome, Role, SeqRange, SessionSettings, Shape, Summary, SummaryBounds, SummarySentence,
     Turn, TurnCues, Verdict, View,
 };
-use strata_core::policy::summary::{self as truth, Language};
+use strata_core::policy::summary as truth;
 use strata_core::{Clock, Fault, Reason, limits};
 use strata_runtime::TaskGroup;
-use strata_text::turns::{statements, turn_cues};
-use strata_text::{tokens, values};
+use strata_text::tokens;
+use strata_text::turns::{LANGUAGE, turn_cues};
 
 /// Plans that may be overtaken by another commit before the call gives up.
 const ATTEMPTS: u32 = 8;
@@ -27,21 +27,30 @@ pub(crate) enum Edit {
         /// How many stay verbatim.
         keep: u32,
     },
-    /// Store a summary that the client made.
+    /// Store a summary that was made elsewhere.
     Summary(Claim),
     /// Pin turns.
     Anchor(Vec<u32>),
     /// End the anchors of turns.
     Release(Vec<u32>),
+    /// Close a topic of one incarnation, with its last turn: what of it is not compressed yet is (rule S7).
+    Topic {
+        /// Incarnation of the session.
+        incarnation: u64,
+        /// Last turn of the topic.
+        last: u32,
+    },
 }
 
-/// A summary that the client made.
+/// A summary that the client made, or a model of the deployment.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) range: SeqRange,
     pub(crate) sentences: Vec<SummarySentence>,
-    /// Hash of the turns as the client read them; empty: not compared.
+    /// Hash of the turns as they were read for it; empty: not compared.
     pub(crate) source_hash: String,
+    /// Who made it.
+    pub(crate) made_by: Maker,
 }
 
 /// What a change did.
@@ -66,6 +75,7 @@ pub(crate) enum Answer {
 }
 
 /// A request for repetitions: its key, and how its answer is encoded.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) key: RequestKey,
     pub(crate) encode: &'a (dyn Fn(&Edited) -> Vec<u8> + Send + Sync),
@@ -124,6 +134,7 @@ fn changes_nothing(commit: &Commit) -> bool {
         && commit.verdicts.is_empty()
         && commit.pinned.is_empty()
         && commit.unpinned.is_empty()
+        && commit.topic.is_none()
 }
 
 /// Turns with their cues.
@@ -173,6 +184,20 @@ impl Compressor {
         self.attempt(settings, key, &Edit::Compress { keep: settings.keep_turns }, None, None).await.map(|_| true)
     }
 
+    /// Closes a topic (rule S7). One that is closed already, or is another session's by now, changes nothing.
+    ///
+    /// # Errors
+    /// As [`Compressor::run`].
+    pub(crate) async fn end_topic(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        incarnation: u64,
+        last: u32,
+    ) -> Result<(), Fault> {
+        self.run(settings, key, &Edit::Topic { incarnation, last }, None, None).await.map(drop)
+    }
+
     /// Makes a change. With nothing to compress the answer has no summary (rule S8).
     ///
     /// # Errors
@@ -185,14 +210,14 @@ impl Compressor {
         key: &SessionKey,
         edit: &Edit,
         request: Option<Request<'_>>,
-        erase_epoch: u64,
+        erase_epoch: Option<u64>,
     ) -> Result<Answer, Fault> {
         // An anchor costs nothing to plan again and must not wait for a compression that reads thousands of turns.
         let _lane = match edit {
             Edit::Anchor(_) => None,
-            Edit::Compress { .. } | Edit::Summary(_) | Edit::Release(_) => Some(self.lane(key).lock().await),
+            Edit::Compress { .. } | Edit::Summary(_) | Edit::Release(_) | Edit::Topic { .. } => Some(self.lane(key).lock().await),
         };
-        self.attempt(settings, key, edit, request, Some(erase_epoch)).await
+        self.attempt(settings, key, edit, request, erase_epoch).await
     }
 
     async fn attempt(
@@ -216,6 +241,7 @@ impl Compressor {
                 Edit::Summary(claim) => self.plan_claim(settings, key, &state, claim).await?,
                 Edit::Anchor(seqs) => self.plan_anchors(key, &state, seqs).await?,
                 Edit::Release(seqs) => self.plan_release(settings, key, &state, seqs).await?,
+                Edit::Topic { incarnation, last } => self.plan_topic(settings, key, &state, *incarnation, *last).await?,
             };
             if request.is_none() && changes_nothing(&commit) {
                 return Ok(Answer::New(edited));
@@ -230,6 +256,16 @@ impl Compressor {
         }
         Err(Fault::new(Reason::Overloaded, "other changes of the session kept coming first; nothing was written")
             .retry_after(100))
+    }
+
+    /// What [`Edit::Compress`] would do, with the incarnation; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Compressor::run`].
+    pub(crate) async fn draft(&self, settings: &SessionSettings, key: &SessionKey, keep: u32) -> Result<(u64, Edited), Fault> {
+        let state = self.store.state(key, self.clock.now()).await?.ok_or_else(|| not_found(key.session()))?;
+        let (_, edited) = self.plan(settings, key, &state, keep).await?;
+        Ok((state.head.incarnation, edited))
     }
 
     /// Remakes adjacent ranges as one from their originals until none are due (rule S4).
@@ -279,6 +315,7 @@ impl Compressor {
             version: state.head.version,
             through: state.head.through,
             through_tokens: state.head.through_tokens,
+            topic: None,
             shape: None,
             anchors: state.anchors.iter().filter(|a| a.seq <= state.head.through).cloned().collect(),
             removed: Vec::new(),
@@ -309,7 +346,29 @@ impl Compressor {
         self.plan_range(settings, key, state, pending, range, None).await
     }
 
-    /// A summary that the client made, of the next turns or instead of whole ranges (rules S3 to S6).
+    /// The end of a topic: its turns are compressed whatever their number, those of the new one are not (rules S6, S7).
+    async fn plan_topic(
+        &self,
+        settings: &SessionSettings,
+        key: &SessionKey,
+        state: &State,
+        incarnation: u64,
+        last: u32,
+    ) -> Result<(Commit, Edited), Fault> {
+        let head = &state.head;
+        if head.incarnation != incarnation || last <= head.topic || last >= head.last {
+            return Ok((self.unchanged(key, state), Edited::default()));
+        }
+        let pending =
+            if last > head.through { self.read(key, head.incarnation, head.through + 1, head.last).await?.0 } else { Vec::new() };
+        let (commit, edited) = match policy::whole_calls(&pending, SeqRange { from: head.through + 1, to: last }) {
+            Some(range) => self.plan_range(settings, key, state, pending, range, None).await?,
+            None => (self.unchanged(key, state), Edited::default()),
+        };
+        Ok((Commit { topic: Some(last), ..commit }, edited))
+    }
+
+    /// A summary that was made elsewhere, of the next turns or instead of whole ranges (rules S3 to S6).
     async fn plan_claim(
         &self,
         settings: &SessionSettings,
@@ -443,7 +502,7 @@ impl Compressor {
         Ok((commit, Edited { released: released.into_iter().collect(), kept, ..Edited::default() }))
     }
 
-    /// Compresses one range: by rule, or as the client did.
+    /// Compresses one range: by rule, or as it was claimed.
     async fn plan_range(
         &self,
         settings: &SessionSettings,
@@ -703,7 +762,7 @@ fn decide(
     Ok(Decided { settings: settings.clone(), summary, shape, anchors, verdicts: covered, retracted })
 }
 
-/// The client's sentences in place of those that the rules made of the same turns, if they are true to them. The value index
+/// The claimed sentences in place of those that the rules made of the same turns, if they are true to them. The value index
 /// is the service's own.
 fn claimed(
     rules: Summary,
@@ -716,13 +775,10 @@ fn claimed(
     if !claim.source_hash.is_empty() && claim.source_hash != rules.source_hash {
         return Err(Fault::new(Reason::VersionMismatch, "source_hash: the turns are not those it was made of; read them again"));
     }
-    let summary = Summary { sentences: claim.sentences.clone(), made_by: Maker::Client, ..rules };
+    let summary = Summary { sentences: claim.sentences.clone(), made_by: claim.made_by, ..rules };
     truth::verify(&summary, views, verdicts, anchored, bounds, LANGUAGE).map_err(|flaws| truth::refusal(&flaws))?;
     Ok(summary)
 }
-
-/// What the judgement over summaries needs to know of language.
-pub(crate) const LANGUAGE: Language<'static> = Language { read: &statements, missing: &values::missing, holds: &values::holds };
 
 /// Values of windows are listed newest first up to a bound: how many each summary may list.
 pub(crate) fn value_shares(summaries: &[&Summary]) -> Vec<usize> {

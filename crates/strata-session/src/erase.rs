@@ -6,14 +6,14 @@
 //! for a summary names the hash of the turns it was made from, and a redacted turn the erasure that redacted it.
 
 use crate::artifacts;
-use crate::service::Shared;
+use crate::shared::Shared;
 use crate::store::{Commit, Committed, Head, Redaction, SessionKey, State, TurnsRead, UserTag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::convert::erasure::wire_stores;
 use strata_api::internal::v1 as pb;
-use strata_core::policy::erasure::{Counts, MARKER, Medium, Purge, Scope, stale_header};
+use strata_core::policy::erasure::{Counts, MARKER, Medium, Purge, Scope};
 use strata_core::policy::session::{self as policy, Outcome, SessionFact, Summary, Turn, Verdict};
 use strata_core::{FactKey, Fault, Reason, RuleId, SessionId};
 use strata_runtime::ports::Stopwatch;
@@ -42,37 +42,6 @@ const FACTS: &str = "session.facts";
 const ARTIFACTS: &str = "session.artifacts";
 const REQUESTS: &str = "session.request_ids";
 const STORES: [&str; 8] = [SESSIONS, TURNS, SUMMARIES, ANCHORS, VALUES, FACTS, ARTIFACTS, REQUESTS];
-
-/// Users whose last erasure this process remembers beside the store, which every write asks.
-const SEEN_USERS: u64 = 100_000;
-
-/// Erase epochs that this process has seen: reads with an older header are refused without asking the store.
-#[derive(Clone, Debug)]
-pub(crate) struct SeenEpochs(moka::sync::Cache<UserTag, u64>);
-
-impl Default for SeenEpochs {
-    fn default() -> Self {
-        Self(moka::sync::Cache::new(SEEN_USERS))
-    }
-}
-
-impl SeenEpochs {
-    fn raise(&self, user: &UserTag, epoch: u64) {
-        let highest = self.0.get(user).map_or(epoch, |seen| seen.max(epoch));
-        self.0.insert(user.clone(), highest);
-    }
-
-    /// Refuses a header that is older than the user's last erasure.
-    ///
-    /// # Errors
-    /// `STALE_ERASE_EPOCH`.
-    pub(crate) fn check(&self, user: &UserTag, epoch: u64) -> Result<(), Fault> {
-        match self.0.get(user) {
-            Some(seen) if epoch < seen => Err(stale_header(seen)),
-            _ => Ok(()),
-        }
-    }
-}
 
 /// Where a call goes on.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]

@@ -1,12 +1,15 @@
 //! The role: what it needs, how it starts, what it serves, how it stops.
 
 use crate::compress::Compressor;
-use crate::erase::SeenEpochs;
+use crate::epochs::SeenEpochs;
 use crate::search::Searcher;
-use crate::service::{SessionService, Shared};
+use crate::service::SessionService;
+use crate::shared::Shared;
 use crate::store::SessionStore;
 use crate::store::embedded::EmbeddedSessions;
 use crate::store::redis::RedisSessions;
+use crate::summaries::Summaries;
+use crate::summariser;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +23,7 @@ use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Database;
 use strata_runtime::{Ports, TaskGroup};
 use strata_text::embed::Embedder;
+use strata_text::summarise::Summariser;
 use tonic::service::Routes;
 
 /// Time between two sweeps of a store whose keys do not expire by themselves.
@@ -57,6 +61,8 @@ pub struct SessionDeps {
     pub store: SessionStoreConfig,
     /// Makes the vectors of turns; none: SearchTurns goes by words and says so.
     pub embedder: Option<Arc<dyn Embedder>>,
+    /// Makes summaries better than the rules do; none: those of the rules stand.
+    pub summariser: Option<Arc<dyn Summariser>>,
     /// Mints page tokens.
     pub page_tokens: PageTokens,
 }
@@ -91,19 +97,25 @@ impl SessionRole {
         let tasks = TaskGroup::new();
         let clock = Arc::clone(&deps.ports.clock);
         let compressor = Compressor::new(Arc::clone(&store), Arc::clone(&clock), tasks.clone());
-        let searcher = Searcher::start(Arc::clone(&store), Arc::clone(&clock), tasks.clone(), deps.embedder);
+        let (searcher, queue) = Searcher::new(Arc::clone(&store), Arc::clone(&clock), tasks.clone(), deps.embedder);
+        let (summaries, asked) = deps.summariser.map(Summaries::new).unzip();
         let shared = Shared {
             ports: deps.ports,
             settings: deps.settings,
             store,
             compressor,
             searcher,
+            summaries,
             page_tokens: deps.page_tokens,
             tasks,
             epochs: SeenEpochs::default(),
         };
         let role = Self { shared: Arc::new(shared) };
         role.start_sweeper();
+        role.shared.tasks.spawn("new turns", crate::topics::follow(Arc::clone(&role.shared), queue));
+        if let (Some(summaries), Some(queue)) = (role.shared.summaries.clone(), asked) {
+            role.shared.tasks.spawn("session summaries", summariser::follow(Arc::clone(&role.shared), summaries, queue));
+        }
         Ok(role)
     }
 

@@ -2,14 +2,15 @@
 //! 10,000 turns are ranked in milliseconds. What is kept are term weights and vectors, never text; it belongs to one
 //! incarnation of a session and is dropped with it.
 //!
-//! Vectors are made in the background after an append. A search makes a bounded number of missing ones itself; what is
+//! Turns are analysed in the background as they come, each once however many search at the same time. Vectors are made there
+//! too. A search makes a bounded number of missing ones itself; what is
 //! still missing is found by its words, and the answer says so.
 
 use crate::store::{Head, Picked, SessionKey, SessionStore, UserTag};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use strata_core::policy::recall::{Fused, RecallSettings, Scale};
-use strata_core::policy::session::SessionSettings;
+use strata_core::policy::session::{ContentTurn, SessionSettings};
 use strata_core::{AgentId, Clock, Fault, Reason, SessionId, limits};
 use strata_runtime::TaskGroup;
 use strata_text::embed::{Embedder, Purpose};
@@ -19,17 +20,30 @@ use tokio::sync::mpsc;
 /// Bytes of analysed turns kept in memory, over all users.
 const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 /// Sessions waiting for vectors; beyond it they wait for their next append or search.
-const QUEUE: usize = 1_024;
+pub(crate) const QUEUE: usize = 1_024;
 /// Texts in one call of the embedder.
 const BATCH: usize = 32;
+/// Turns that are analysed at a time: what a search has done before its caller gave up is there for the next one.
+const STRETCH: u32 = 512;
+/// Turns between two rounds of the background where there are no vectors to make: few enough for a search to catch up with,
+/// many enough for a long session not to be gone through at each append.
+const ANALYSE_EVERY: u32 = 64;
+/// Sessions of which it is kept that somebody analyses them.
+const ANALYSING: u64 = 4_096;
 
 /// The analysed turns 1.. of one incarnation of a session.
 #[derive(Clone, Debug, Default)]
-struct Analysed(Vec<Arc<IndexedTurn>>);
+pub(crate) struct Analysed(Vec<Arc<IndexedTurn>>);
 
 impl Analysed {
     fn last(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Turns after `after` that say something, up to the first one whose vector is missing (rule S7).
+    pub(crate) fn content(&self, after: u32) -> Vec<ContentTurn<'_>> {
+        let later = (1..).zip(&self.0).skip(after as usize).filter(|(_, turn)| turn.is_content());
+        later.map_while(|(seq, turn)| Some(ContentTurn { seq, vector: turn.vector()? })).collect()
     }
 
     fn without_vector(&self) -> impl Iterator<Item = u32> + '_ {
@@ -80,17 +94,22 @@ pub(crate) struct Searcher {
     tasks: TaskGroup,
     embedder: Option<Arc<dyn Embedder>>,
     analysed: moka::sync::Cache<Place, Analysed>,
+    /// Held by whoever analyses a session; the others wait and find it done.
+    analysing: moka::sync::Cache<Place, Arc<tokio::sync::Mutex<()>>>,
     wanted: mpsc::Sender<SessionKey>,
+    /// Turns that were analysed, for tests.
+    #[cfg(test)]
+    made: Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl Searcher {
-    /// Starts the background maker of vectors in `tasks`.
-    pub(crate) fn start(
+    /// With the queue of sessions that have new turns, for [`crate::topics::follow`].
+    pub(crate) fn new(
         store: Arc<dyn SessionStore>,
         clock: Arc<dyn Clock>,
         tasks: TaskGroup,
         embedder: Option<Arc<dyn Embedder>>,
-    ) -> Self {
+    ) -> (Self, mpsc::Receiver<SessionKey>) {
         let dimensions = embedder.as_ref().map_or(0, |e| e.identity().dimensions);
         let weigh = move |_: &Place, turns: &Analysed| {
             let bytes: usize = turns.0.iter().map(|e| e.bytes(dimensions)).sum();
@@ -98,18 +117,38 @@ impl Searcher {
         };
         let analysed = moka::sync::Cache::builder().max_capacity(CACHE_BYTES).weigher(weigh).build();
         let (wanted, queue) = mpsc::channel(QUEUE);
-        let searcher = Self { store, clock, tasks, embedder, analysed, wanted };
-        if searcher.embedder.is_some() {
-            let worker = searcher.clone();
-            searcher.tasks.spawn("session vectors", async move { worker.make_vectors(queue).await });
-        }
-        searcher
+        let analysing = moka::sync::Cache::new(ANALYSING);
+        let searcher = Self {
+            store,
+            clock,
+            tasks,
+            embedder,
+            analysed,
+            analysing,
+            wanted,
+            #[cfg(test)]
+            made: Arc::default(),
+        };
+        (searcher, queue)
     }
 
-    /// Asks for the vectors of a session's new turns. Never waits: a full queue leaves them to the next search.
-    pub(crate) fn want(&self, key: &SessionKey) {
-        if self.embedder.is_some() && self.wanted.try_send(key.clone()).is_err() {
-            tracing::debug!("the queue for vectors of turns is full; a search will make them");
+    /// What makes the vectors of turns; none when nobody does, or they come with the calls.
+    pub(crate) fn embedder(&self) -> Option<&Arc<dyn Embedder>> {
+        self.embedder.as_ref().filter(|embedder| !embedder.is_caller())
+    }
+
+    /// A session has new turns, up to number `last` of which `count` are new: they are analysed and get their vectors. Never
+    /// waits: a full queue leaves them to the next search.
+    pub(crate) fn appended(&self, key: &SessionKey, last: u32, count: u32) {
+        let full = last / ANALYSE_EVERY != last.saturating_sub(count) / ANALYSE_EVERY;
+        if self.embedder().is_some() || full {
+            self.want(key);
+        }
+    }
+
+    fn want(&self, key: &SessionKey) {
+        if self.wanted.try_send(key.clone()).is_err() {
+            tracing::debug!("the queue for new turns is full; a search will look at them");
         }
     }
 
@@ -122,56 +161,41 @@ impl Searcher {
         }
     }
 
-    async fn make_vectors(&self, mut queue: mpsc::Receiver<SessionKey>) {
-        let stop = self.tasks.token().clone();
-        loop {
-            let mut batch = Vec::new();
-            tokio::select! {
-                () = stop.cancelled() => return,
-                n = queue.recv_many(&mut batch, QUEUE) => if n == 0 { return },
-            }
-            let keys: BTreeSet<SessionKey> = batch.into_iter().collect();
-            for key in keys {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    made = self.complete(&key) => if let Err(fault) = made {
-                        tracing::debug!(reason = fault.reason.name(), "vectors of turns could not be made; a search will try");
-                    },
-                }
-            }
-        }
-    }
-
-    /// Makes all missing vectors of a session.
-    async fn complete(&self, key: &SessionKey) -> Result<(), Fault> {
-        let Some(state) = self.store.state(key, self.clock.now()).await? else { return Ok(()) };
+    /// Analyses a session and makes all its missing vectors; none when it is gone.
+    pub(crate) async fn complete(&self, key: &SessionKey) -> Result<Option<(Head, Analysed)>, Fault> {
+        let Some(state) = self.store.state(key, self.clock.now()).await? else { return Ok(None) };
         let turns = self.refresh(key, &state.head).await?;
+        if self.embedder().is_none() {
+            return Ok(Some((state.head, turns)));
+        }
         let missing: Vec<u32> = turns.without_vector().collect();
         for part in missing.chunks(BATCH) {
             self.embed(key, state.head.incarnation, &turns, part).await?;
         }
-        Ok(())
+        Ok(Some((state.head, turns)))
     }
 
-    /// Analyses the turns that came since.
+    /// Analyses the turns that came since, unless somebody else does: then it waits for that.
     async fn refresh(&self, key: &SessionKey, head: &Head) -> Result<Analysed, Fault> {
         let place = (key.clone(), head.incarnation, head.redactions);
-        let mut turns = self.analysed.get(&place).unwrap_or_default();
-        if turns.last() >= head.last {
-            return Ok(turns);
+        if let Some(there) = self.analysed.get(&place).filter(|there| there.last() >= head.last) {
+            return Ok(there);
         }
+        let turn = self.analysing.get_with(place.clone(), Arc::default);
+        let _mine = turn.lock().await;
+        let mut turns = self.analysed.get(&place).unwrap_or_default();
         while turns.last() < head.last {
-            let Some(read) = self.store.turns(key, self.clock.now(), turns.last() + 1, head.last).await? else { break };
+            let to = head.last.min(turns.last().saturating_add(STRETCH));
+            let Some(read) = self.store.turns(key, self.clock.now(), turns.last() + 1, to).await? else { break };
             let same = (read.head.incarnation, read.head.redactions) == (head.incarnation, head.redactions);
             if !same || read.turns.is_empty() {
                 break;
             }
+            #[cfg(test)]
+            self.made.fetch_add(read.turns.len(), std::sync::atomic::Ordering::Relaxed);
             let work = move || read.turns.iter().map(|turn| Arc::new(IndexedTurn::new(turn))).collect::<Vec<_>>();
             turns.0.extend(self.tasks.blocking("session analysis", work).await.map_err(|_| failed())?);
-        }
-        // A slower reader must not put back fewer turns than a faster one has put in.
-        if self.analysed.get(&place).is_none_or(|there| there.last() < turns.last()) {
-            self.analysed.insert(place, turns.clone());
+            self.analysed.insert(place.clone(), turns.clone());
         }
         Ok(turns)
     }
@@ -230,7 +254,9 @@ impl Searcher {
         let mut texts: BTreeMap<(usize, u32), Picked> = BTreeMap::new();
         for (at, seqs) in wanted {
             let (key, head, _) = &sessions[at];
-            let picked = self.store.pick(key, self.clock.now(), head.incarnation, &seqs).await?;
+            let now = self.clock.now();
+            let picked = self.store.pick(key, now, head.incarnation, &seqs).await?;
+            crate::access::note(&self.store, &self.tasks, key, head, now, &seqs);
             texts.extend(picked.into_iter().map(|p| ((at, p.0.seq), p)));
         }
         found.scale = ranked.scale;
@@ -302,3 +328,6 @@ impl Searcher {
 fn failed() -> Fault {
     Fault::new(Reason::Internal, "a search ended unexpectedly")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! The gRPC surface: from a signed call to the store and the rules, and back. Nothing is decided here.
 
+use crate::access;
 use crate::artifacts;
-use crate::compress::{Answer, Claim, Compressor, Edit, Edited, Request as EditRequest, value_shares};
-use crate::erase::{Eraser, SeenEpochs};
-use crate::search::{Query, Searcher};
-use crate::store::{Append, FactsWrite, Head, RequestKey, SessionKey, SessionStore, State, UserTag, WindowRead, not_found};
-use arc_swap::ArcSwap;
+use crate::compress::{Answer, Claim, Edit, Edited, Request as EditRequest, value_shares};
+use crate::erase::Eraser;
+use crate::search::Query;
+use crate::shared::{Shared, decoded};
+use crate::store::{Append, FactsWrite, Head, RequestKey, SessionKey, State, UserTag, WindowRead, not_found};
+use crate::summariser;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,13 +23,12 @@ use strata_api::session::v1::session_memory_service_server::SessionMemoryService
 use strata_core::id::check_id;
 use strata_core::policy::erasure::Scope;
 use strata_core::policy::session::{
-    self as policy, Anchor, SeqRange, SessionSettings, Summary, Turn, Verdict, WindowBudget, WindowInput,
+    self as policy, Anchor, Energies, Maker, Moment, SeqRange, SessionSettings, Summary, Turn, Verdict, WindowBudget, WindowInput,
 };
-use strata_core::policy::settings::PolicySettings;
 use strata_core::rule::Finding;
 use strata_core::{FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
+use strata_runtime::Claims;
 use strata_runtime::task::detached_write;
-use strata_runtime::{Claims, Ports, TaskGroup};
 use strata_text::tokens;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -35,19 +36,6 @@ use tonic::{Request, Response, Status, Streaming};
 const COMPRESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Tokens of a window at most.
 const WINDOW_TOKENS_MAX: u32 = 1_000_000;
-
-/// What the handlers share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) ports: Ports,
-    pub(crate) settings: Arc<ArcSwap<PolicySettings>>,
-    pub(crate) store: Arc<dyn SessionStore>,
-    pub(crate) compressor: Compressor,
-    pub(crate) searcher: Searcher,
-    pub(crate) page_tokens: PageTokens,
-    pub(crate) tasks: TaskGroup,
-    pub(crate) epochs: SeenEpochs,
-}
 
 /// The service of the role.
 #[derive(Clone, Debug)]
@@ -196,7 +184,8 @@ impl SessionService {
             if appended.due {
                 self.compress_due(settings, &key).await;
             }
-            self.shared.searcher.want(&key);
+            let last = (appended.first + appended.count).saturating_sub(1);
+            self.shared.searcher.appended(&key, last, appended.count);
         }
         Ok(pb::AppendTurnsResponse {
             seqs: (appended.first..appended.first + appended.count).collect(),
@@ -204,6 +193,7 @@ impl SessionService {
             compressed: appended.due,
             expire_time: Some(common::wire_time(appended.expire_time)),
             time: Some(common::wire_time(appended.time)),
+            topic_end_seq: appended.topic,
         })
     }
 
@@ -223,6 +213,7 @@ impl SessionService {
                         "old ranges of a session could not be remade; the next compression tries again"
                     );
                 }
+                coarser.better_summaries(&key);
             });
             Ok::<(), Fault>(())
         };
@@ -258,12 +249,15 @@ impl SessionService {
         let reasons: BTreeMap<u32, &Anchor> = parts.anchors.iter().map(|a| (a.seq, a)).collect();
         let anchors: Vec<(Anchor, Turn)> =
             parts.anchored.iter().filter_map(|turn| reasons.get(&turn.seq).map(|a| ((*a).clone(), turn.clone()))).collect();
+        let moment = Moment { last: parts.head.last, now: at.call.now };
+        let energies = Energies::of(&settings, &parts.summaries, &parts.anchors, &anchors, &parts.head.accesses, moment);
         let input = WindowInput {
             last: parts.head.last,
             tail: &parts.tail,
             system: parts.system.as_ref(),
             anchors: &anchors,
             summaries: &parts.summaries,
+            energies: &energies,
         };
         let budget = WindowBudget { turns: turns.size, tokens: tokens.size, anchor_percent: settings.anchor_percent };
         let shown = policy::window(input, budget);
@@ -288,7 +282,12 @@ impl SessionService {
         anchors_left_out.sort_unstable();
         Ok(pb::GetWindowResponse {
             system: parts.system.filter(|_| shown.system).map(|t| convert::wire_turn(&at.session, t, None)),
-            summaries: summaries.iter().zip(shares).map(|(s, share)| convert::wire_summary(s, share)).collect(),
+            summaries: shown
+                .summaries
+                .iter()
+                .zip(summaries.iter().zip(shares))
+                .map(|(i, (s, share))| pb::Summary { energy: energies.summary(*i), ..convert::wire_summary(s, share) })
+                .collect(),
             anchors: shown.anchors.iter().filter_map(wire).collect(),
             anchor_reasons: shown.anchors.iter().filter_map(|seq| reasons.get(seq)).map(|a| convert::wire_anchor(a)).collect(),
             turns: shown.turns.iter().filter_map(wire).collect(),
@@ -304,9 +303,10 @@ impl SessionService {
         let body = request.get_ref();
         let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
         let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
-        let list = at.list("ListTurns", &[]);
+        let first = body.from_seq.max(1);
+        let list = at.list("ListTurns", &[&first.to_string()]);
         let state = self.state(&at).await?;
-        let from = list.open(&self.shared.page_tokens, &body.page_token, state.head.incarnation)?.unwrap_or(1);
+        let from = list.open(&self.shared.page_tokens, &body.page_token, state.head.incarnation)?.unwrap_or(first);
         let read = self.shared.store.turns(&at.key, at.call.now, from, from.saturating_add(page.size - 1)).await?;
         let read = read.ok_or_else(|| not_found(&at.session))?;
         at.visible(&read.head)?;
@@ -343,6 +343,8 @@ impl SessionService {
                 "bytes of text in one answer; ask for a smaller range",
             ));
         }
+        let seqs: Vec<u32> = read.turns.iter().map(|turn| turn.seq).collect();
+        access::note(&self.shared.store, &self.shared.tasks, &at.key, &read.head, at.call.now, &seqs);
         let source_hash = if read.turns.is_empty() { String::new() } else { policy::source_hash(&read.turns) };
         Ok(pb::GetTurnsResponse { turns: wire_turns(&at.session, read.turns, &read.verdicts), source_hash })
     }
@@ -384,10 +386,12 @@ impl SessionService {
         let settings = self.settings();
         let keep = limits::page("keep_turns", body.keep_turns, settings.keep_turns, limits::PAGE_MAX)?.size;
         let request_key = request_key!("CompressSession", body);
+        let change = if body.require_model { Change::ByModel { keep } } else { Change::Here(Edit::Compress { keep }) };
         let coarser = (Arc::clone(&self.shared), settings.clone(), at.key.clone());
         detached_write(async move {
-            let answer = edited(&coarser.0, &settings, at, Edit::Compress { keep }, request_key, wire_compression).await?;
+            let answer = edited(&coarser.0, &settings, at, change, request_key, wire_compression).await?;
             coarser.0.compressor.coarsen(&coarser.1, &coarser.2).await?;
+            coarser.0.better_summaries(&coarser.2);
             Ok(answer)
         })
         .await
@@ -407,6 +411,7 @@ impl SessionService {
             range: SeqRange { from: body.from_seq, to: body.to_seq },
             sentences: convert::sentences(body.sentences.clone(), tokens::count)?,
             source_hash: common::optional_text("source_hash", &body.source_hash, limits::ID_BYTES)?,
+            made_by: Maker::Client,
         };
         self.edit(at, Edit::Summary(claim), request_key, |edited| pb::CommitSummaryResponse {
             summary: edited.summary.as_ref().map(|s| convert::wire_summary(s, limits::WINDOW_VALUES)),
@@ -448,7 +453,7 @@ impl SessionService {
         wire: fn(&Edited) -> T,
     ) -> Result<T, Fault> {
         let (shared, settings) = (Arc::clone(&self.shared), self.settings());
-        detached_write(async move { edited(&shared, &settings, at, edit, request, wire).await }).await
+        detached_write(async move { edited(&shared, &settings, at, Change::Here(edit), request, wire).await }).await
     }
 
     /// The state of a session that the caller may see.
@@ -594,6 +599,16 @@ impl SessionService {
         artifacts::get(&self.shared, at.key, at.call.owner.agent.as_ref(), at.call.now, &body.trace_id).await
     }
 
+    async fn seal(&self, request: Request<internal::SealFactRequest>) -> Result<internal::SealFactResponse, Fault> {
+        let body = request.get_ref();
+        let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
+        let epoch = Claims::of(&request)?.require_write()?.epoch;
+        let key = FactKey::new(body.key.as_str())?;
+        self.state(&at).await?;
+        let fact = self.shared.store.seal_fact(&at.key, at.call.now, &key, epoch).await?;
+        Ok(internal::SealFactResponse { fact: Some(convert::wire_fact(&fact)) })
+    }
+
     async fn overlay(&self, request: Request<internal::OverlayFactsRequest>) -> Result<internal::OverlayFactsResponse, Fault> {
         let body = request.get_ref();
         let at = self.session_call(&request, &body.user_id, &body.agent_id, &body.session_id)?;
@@ -636,6 +651,7 @@ impl SessionService {
             anchors: state.anchors.iter().map(convert::wire_anchor).collect(),
             summaries: all.iter().zip(shares).map(|(s, share)| convert::wire_summary(s, share)).collect(),
             agent_id: head.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+            topic_end_seq: head.topic,
         })
     }
 
@@ -695,12 +711,21 @@ fn wire_turns(session: &SessionId, turns: Vec<Turn>, verdicts: &[Verdict]) -> Ve
         .collect()
 }
 
+/// What is to be changed, and by whom.
+enum Change {
+    Here(Edit),
+    /// What is due, compressed by the model.
+    ByModel {
+        keep: u32,
+    },
+}
+
 /// Makes a change and gives its answer, also when it is repeated.
 async fn edited<T: Message + Default>(
     shared: &Shared,
     settings: &SessionSettings,
     at: SessionCall,
-    edit: Edit,
+    change: Change,
     request: Option<RequestKey>,
     wire: fn(&Edited) -> T,
 ) -> Result<T, Fault> {
@@ -711,14 +736,15 @@ async fn edited<T: Message + Default>(
     }
     let encode = move |edited: &Edited| wire(edited).encode_to_vec();
     let request = request.map(|key| EditRequest { key, encode: &encode });
-    match shared.compressor.run(settings, &at.key, &edit, request, at.call.erase_epoch).await? {
+    let epoch = at.call.erase_epoch;
+    let answer = match change {
+        Change::Here(edit) => shared.compressor.run(settings, &at.key, &edit, request, Some(epoch)).await?,
+        Change::ByModel { keep } => summariser::compress(shared, settings, &at.key, keep, request, epoch).await?,
+    };
+    match answer {
         Answer::New(edited) => Ok(wire(&edited)),
         Answer::Replay(bytes) => decoded(&bytes),
     }
-}
-
-pub(crate) fn decoded<T: Message + Default>(bytes: &[u8]) -> Result<T, Fault> {
-    T::decode(bytes).map_err(|_| Fault::new(Reason::Internal, "a stored answer cannot be read"))
 }
 
 /// Place in the list of facts, then values.
@@ -864,6 +890,13 @@ impl SessionMemoryService for SessionService {
 
 #[tonic::async_trait]
 impl SessionFactService for SessionService {
+    async fn seal_fact(
+        &self,
+        request: Request<internal::SealFactRequest>,
+    ) -> Result<Response<internal::SealFactResponse>, Status> {
+        reply(self.seal(request).await)
+    }
+
     async fn overlay_facts(
         &self,
         request: Request<internal::OverlayFactsRequest>,

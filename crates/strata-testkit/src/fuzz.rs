@@ -3,13 +3,22 @@
 //! A target is a function over bytes. First its corpus is replayed: inputs kept in the repository, found crashes among them. Then
 //! mutations of corpus and seeds are tried: some thousand in a test run, for `FUZZ_SECONDS` when that is set. An input that
 //! panics is written to the corpus, so that it stays a test from then on.
+//!
+//! A target says what it came to ([`Reached`]). An input that comes to what none came to before is mutated further, as a fuzzer
+//! does that sees the branches a program takes: so mutations get past the first check and into the code behind it.
 
+use crate::Random;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Mutations in a test run.
 const FEW: u64 = 3_000;
+/// Mutations that are kept to be mutated further.
+const INPUTS: usize = 4_096;
+/// Places that are told apart.
+const PLACES: usize = 16_384;
 /// Longest input that is tried.
 const LONGEST: usize = 64 * 1024;
 /// Texts that make parsers stumble.
@@ -29,18 +38,6 @@ const ODD: [&[u8]; 14] = [
     b"18446744073709551616",
     b"NaN",
 ];
-
-/// xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        if end == 0 { 0 } else { usize::try_from(self.0 % end as u64).unwrap_or(0) }
-    }
-}
 
 fn mutate(random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
@@ -71,13 +68,55 @@ fn mutate(random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Tries a target; `corpus` is its folder.
+/// What one input came to.
+#[derive(Debug, Default)]
+pub struct Reached(Vec<String>);
+
+impl Reached {
+    /// Notes a place that the input came to. Digits mean nothing: `turns[3]` and `turns[7]` are one place.
+    pub fn note(&mut self, place: &str) {
+        self.0.push(place.chars().filter(|c| !c.is_ascii_digit()).take(160).collect());
+    }
+
+    /// Notes whether a step took the input or which refusal it met; answers what it made.
+    pub fn step<T, E: std::fmt::Display>(&mut self, name: &str, result: Result<T, E>) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.note(&format!("{name}: taken"));
+                Some(value)
+            }
+            Err(refused) => {
+                self.note(&format!("{name}: {refused}"));
+                None
+            }
+        }
+    }
+}
+
+/// Places that all inputs came to, with how many did.
+pub type Places = BTreeMap<String, u64>;
+
+/// Tries a target; `corpus` is its folder. Answers what was reached.
 ///
 /// # Panics
 /// When the target panics; the message names the file that holds the input.
-pub fn run(corpus: &Path, seeds: &[Vec<u8>], target: impl Fn(&[u8])) {
-    let try_one = |input: &[u8]| {
-        if catch_unwind(AssertUnwindSafe(|| target(input))).is_err() {
+pub fn run(corpus: &Path, seeds: &[Vec<u8>], target: impl Fn(&[u8], &mut Reached)) -> Places {
+    let (seconds, began) = (number("FUZZ_SECONDS"), Instant::now());
+    let goes_on = |tried| seconds.map_or(tried < FEW, |seconds| began.elapsed() < Duration::from_secs(seconds));
+    run_while(corpus, seeds, goes_on, target)
+}
+
+/// A number of the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// [`run`] as long as `goes_on` says so of the mutations that were tried.
+fn run_while(corpus: &Path, seeds: &[Vec<u8>], goes_on: impl Fn(u64) -> bool, target: impl Fn(&[u8], &mut Reached)) -> Places {
+    let mut places = Places::new();
+    let mut try_one = |input: &[u8]| {
+        let mut reached = Reached::default();
+        if catch_unwind(AssertUnwindSafe(|| target(input, &mut reached))).is_err() {
             let name = input
                 .iter()
                 .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
@@ -85,6 +124,16 @@ pub fn run(corpus: &Path, seeds: &[Vec<u8>], target: impl Fn(&[u8])) {
             std::fs::create_dir_all(corpus).and_then(|()| std::fs::write(&path, input)).expect("the input is kept");
             panic!("the input is kept in {}", path.display());
         }
+        let mut new = false;
+        for place in reached.0 {
+            // What repeats the input has no end.
+            if places.len() < PLACES || places.contains_key(&place) {
+                let count = places.entry(place).or_default();
+                new |= *count == 0;
+                *count += 1;
+            }
+        }
+        new
     };
     let mut inputs: Vec<Vec<u8>> = seeds.to_vec();
     if let Ok(folder) = std::fs::read_dir(corpus) {
@@ -93,26 +142,31 @@ pub fn run(corpus: &Path, seeds: &[Vec<u8>], target: impl Fn(&[u8])) {
         inputs.extend(files.iter().map(|file| std::fs::read(file).expect("read")));
     }
     assert!(!inputs.is_empty(), "{} is empty and there is no seed", corpus.display());
-    inputs.iter().for_each(|input| try_one(input));
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let (seconds, began) = (number("FUZZ_SECONDS"), Instant::now());
+    for input in &inputs {
+        let _new = try_one(input);
+    }
+    let kept = inputs.len();
     let mut random = Random(number("FUZZ_SEED").unwrap_or(0x5eed) | 1);
     let mut tried = 0_u64;
-    while seconds.map_or(tried < FEW, |seconds| began.elapsed() < Duration::from_secs(seconds)) {
+    while goes_on(tried) {
         let (one, other) = (random.below(inputs.len()), random.below(inputs.len()));
         let input = mutate(&mut random, &inputs[one], &inputs[other]);
-        try_one(&input);
+        let new = try_one(&input);
         tried += 1;
-        // Mutations of mutations reach further; a bounded part of them is kept.
-        if tried.is_multiple_of(64) {
-            if inputs.len() > 512 {
-                let at = inputs.len() - 1 - random.below(256);
+        // Mutations of mutations reach further: those that came to a new place, and now and then another one.
+        if new || tried.is_multiple_of(256) {
+            if inputs.len() >= kept + INPUTS {
+                let at = kept + random.below(INPUTS);
                 inputs.swap_remove(at);
             }
             inputs.push(input);
         }
     }
-    eprintln!("{}: {tried} mutations", corpus.display());
+    eprintln!("{}: {tried} mutations, {} places", corpus.display(), places.len());
+    if std::env::var_os("FUZZ_PLACES").is_some() {
+        places.iter().for_each(|(place, count)| eprintln!("{count:>9} {place}"));
+    }
+    places
 }
 
 #[cfg(test)]
@@ -122,12 +176,29 @@ mod tests {
     #[test]
     fn what_panics_is_kept_and_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        run(folder.path(), &[b"harmless".to_vec()], |_| {});
-        let found = catch_unwind(AssertUnwindSafe(|| run(folder.path(), &[b"abc".to_vec()], |input| assert!(input.len() < 4))));
+        run(folder.path(), &[b"harmless".to_vec()], |_, _| {});
+        let short = |input: &[u8], _: &mut Reached| assert!(input.len() < 4);
+        let found = catch_unwind(AssertUnwindSafe(|| run(folder.path(), &[b"abc".to_vec()], short)));
         assert!(found.is_err());
         let kept: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").collect();
         assert_eq!(kept.len(), 1);
-        let again = catch_unwind(AssertUnwindSafe(|| run(folder.path(), &[b"abc".to_vec()], |input| assert!(input.len() < 4))));
+        let again = catch_unwind(AssertUnwindSafe(|| run(folder.path(), &[b"abc".to_vec()], short)));
         assert!(again.is_err(), "it is replayed");
+    }
+
+    #[test]
+    fn what_reaches_further_is_mutated_further() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Four bytes in a row, which no mutation of an empty input meets at once.
+        let places = run_while(
+            folder.path(),
+            &[Vec::new()],
+            |tried| tried < 20 * FEW,
+            |input, reached| {
+                let depth = input.iter().zip([b'.', b'-', 0xff, b'/']).take_while(|(byte, wanted)| **byte == *wanted).count();
+                reached.note(["none", "one", "two", "three", "four"][depth]);
+            },
+        );
+        assert!(places.contains_key("three"), "{places:?}");
     }
 }

@@ -8,11 +8,13 @@
 //! | [`ids`] | [`SeqIds`]: the same ids in every run |
 //! | [`fixtures`] | owners, sessions, tasks, keys, and names no other test uses |
 //! | [`otlp`] | [`otlp::OtlpReceiver`]: a collector of traces and metrics |
-//! | [`codec`] | [`codec::Raw`]: calls of any method with encoded messages |
 //! | [`fuzz`] | mutations of inputs, and a corpus that is replayed |
+//! | [`http2`] | frames of HTTP/2 as no client library sends them |
 //! | [`poll`] | [`eventually`]: waiting for a condition instead of sleeping |
+//! | [`random`] | [`Random`]: the same numbers for the same seed |
 //! | [`redis`] | [`RedisServer`]: a real server that can be killed, stopped, filled and searched |
 //! | [`qdrant`] | [`qdrant::WireDouble`]: an in-memory Qdrant on the wire, with faults |
+//! | [`http`] | [`HttpDouble`]: a provider of models behind HTTP that answers as it is told |
 //! | [`process`] | [`Child9`]: a binary with its output at hand, to be terminated or killed |
 //! | [`model`] | [`ReferenceStore`]: what the conflict rules say, in a page of code |
 //! | [`tls`] | [`tls::Authority`]: certificates for a test |
@@ -23,9 +25,10 @@
 #![allow(clippy::disallowed_methods, reason = "the kit waits for real processes in real time")]
 
 pub mod clock;
-pub mod codec;
 pub mod fixtures;
 pub mod fuzz;
+pub mod http;
+pub mod http2;
 pub mod ids;
 pub mod model;
 pub mod otlp;
@@ -33,6 +36,7 @@ pub mod poll;
 pub mod process;
 pub mod proxy;
 pub mod qdrant;
+pub mod random;
 pub mod redis;
 pub mod tls;
 
@@ -42,10 +46,12 @@ mod thread;
 
 pub use clock::ManualClock;
 pub use fixtures::{agent_owner, owner};
+pub use http::HttpDouble;
 pub use ids::SeqIds;
 pub use model::ReferenceStore;
 pub use poll::{eventually, eventually_some};
 pub use process::Child9;
 pub use proxy::{FaultProxy, Mode};
 pub use qdrant::WireDouble;
+pub use random::Random;
 pub use redis::RedisServer;

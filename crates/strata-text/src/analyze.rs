@@ -79,8 +79,8 @@ pub fn analyze(text: &str) -> Vec<String> {
 pub fn analyze_query(text: &str) -> Vec<String> {
     let mut out = Output { terms: Vec::new(), words: 0, query: true };
     scan(&searchable(text), &mut out);
-    if out.terms.iter().any(|t| !is_stop(t)) {
-        out.terms.retain(|t| !is_stop(t));
+    if out.terms.iter().any(|t| !is_stop_word(t)) {
+        out.terms.retain(|t| !is_stop_word(t));
     }
     out.terms
 }
@@ -115,7 +115,8 @@ fn count(terms: &[String]) -> Vec<(u32, u32)> {
     counts.into_iter().collect()
 }
 
-fn is_stop(term: &str) -> bool {
+/// Whether a word carries no topic; lower case.
+pub(crate) fn is_stop_word(term: &str) -> bool {
     STOP.contains(term)
 }
 
@@ -127,7 +128,7 @@ struct Output {
 
 impl Output {
     fn word(&mut self, term: &str) {
-        if !is_stop(term) {
+        if !is_stop_word(term) {
             self.words += 1;
         }
         self.terms.push(term.to_owned());
@@ -218,7 +219,7 @@ fn han(run: &str, out: &mut Output) {
         return;
     }
     for token in JIEBA.cut(run, true) {
-        if !is_stop(token.word) {
+        if !is_stop_word(token.word) {
             out.words += 1;
         }
     }
@@ -280,7 +281,7 @@ fn chunk(run: &str, out: &mut Output) {
 }
 
 fn stem(word: &str) -> String {
-    if is_stop(word) || !word.bytes().all(|b| b.is_ascii_alphabetic()) {
+    if is_stop_word(word) || !word.bytes().all(|b| b.is_ascii_alphabetic()) {
         return word.to_owned();
     }
     STEMMER.stem(word).into_owned()

@@ -4,11 +4,11 @@
 use crate::analyze::{analyze_query, jieba};
 use crate::certainty;
 use crate::clean::Cleaned;
-use crate::phrases::{compile, regex, without};
+use crate::pattern::Pattern;
+use crate::phrases::{Table, compile, regex, without};
 use crate::script::is_han;
 use crate::topics::topics;
 use crate::values;
-use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use strata_core::text::{Aspect, Negation};
@@ -27,6 +27,11 @@ pub fn aspect(text: &str) -> Aspect {
         .filter_map(|found| found.name("old"))
         .flat_map(|old| bare(topics(old.as_str())))
         .collect();
+    let renewed: BTreeSet<String> = RENEWED
+        .captures_iter(&said)
+        .filter_map(|found| found.name("what").or_else(|| found.name("what2")))
+        .flat_map(|what| bare(topics(what.as_str())))
+        .collect();
     Aspect {
         subject: subject(&cleaned.text),
         frame: all.difference(&of_values).cloned().collect(),
@@ -35,15 +40,16 @@ pub fn aspect(text: &str) -> Aspect {
         values: values.into_iter().map(|value| (value.kind, value.normal)).collect(),
         relations: relations(&cleaned.text),
         denies: certainty::negation_of(&cleaned) == Negation::Full || certainty::aversion(&cleaned),
-        changes: CHANGE.is_match(&said),
+        changes: CHANGE.is_match(&said) || !renewed.is_empty(),
         former,
         adds: ADDS.is_match(&cleaned.text) && !CHANGE_FIRMLY.is_match(&said),
-        episode: EPISODE.is_match(&cleaned.text),
+        episode: EPISODE.says(&cleaned.text, &NO_EPISODE),
+        renewed,
     }
 }
 
 /// Ends what a statement is about, before what it says of it.
-static VERB: LazyLock<Regex> = LazyLock::new(|| {
+static VERB: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)\b(?:is|are|was|were|has|have|had|weighs?|costs?|goes|go|lives?|likes?|loves?|eats?|drinks?|wears?|takes?|needs?|starts?|leaves?|arrives?|ends?|works?|plays?|went|rose|fell|dropped|moved|now)\b|是|叫|在|重|有|要|涨|降|改|换|搬|穿|吃|喝|不",
     )
@@ -84,7 +90,7 @@ static CHANGE_STEMS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         .collect()
 });
 
-static NO_CHANGE: LazyLock<Regex> = LazyLock::new(|| {
+static NO_CHANGE: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:right|just|until|till|by|for|up to) now",
@@ -112,7 +118,7 @@ static NO_CHANGE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// Says that something is no longer as it was.
-static CHANGE: LazyLock<Regex> = LazyLock::new(|| {
+static CHANGE: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "now",
@@ -125,6 +131,7 @@ static CHANGE: LazyLock<Regex> = LazyLock::new(|| {
             "(?:switched|changed|moved|renamed|relocated|upgraded|downgraded|postponed|rescheduled|shifted|raised|lowered|increased|reduced|cut) (?:\\w+ ){0,4}?(?:to|from|by|into|over)",
             "(?:went|gone|goes|came|risen|rose|fell|dropped|jumped|climbed|up|down) (?:up |down )?to",
             "(?:gave|given|giving) up",
+            "closed (?:my|our|the|an?) (?:\\w+ ){0,2}?(?:account|shop|store|membership|policy|subscription)",
             "(?:quit|stopped|ditched|dropped|cancelled|canceled|sold|retired|abandoned|scrapped|ended|left|resigned)",
             "(?:has|have|was|were|got|been) (?:been )?(?:renamed|replaced|moved|changed|raised|lowered|increased|reduced|cancelled|canceled|postponed|promoted|transferred|switched)",
             "(?:is|are|was|goes) (?:now|currently) (?:called|known|named|by)",
@@ -173,7 +180,7 @@ static CHANGE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// A change that adds nothing, whatever small words stand beside it.
-static CHANGE_FIRMLY: LazyLock<Regex> = LazyLock::new(|| {
+static CHANGE_FIRMLY: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "no longer",
@@ -195,7 +202,7 @@ static CHANGE_FIRMLY: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// Adds to what is there: nothing is replaced.
-static ADDS: LazyLock<Regex> = LazyLock::new(|| {
+static ADDS: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["also", "too", "as well", "in addition", "additionally", "besides", "another", "a second", "second \\w+", "both"],
         &[
@@ -207,7 +214,7 @@ static ADDS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// Happened once.
-static EPISODE: LazyLock<Regex> = LazyLock::new(|| {
+static EPISODE: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:i|we) (?:just |also |once )?(?:bought|opened|ordered|watched|visited|met|saw|ate|paid|sent|received|attended|finished|cooked|called|booked|spoke|talked|played|flew|walked|ran|filed|returned|drank|had|closed|submitted)",
@@ -221,8 +228,25 @@ static EPISODE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// What was signed up for holds from then on.
+static NO_EPISODE: LazyLock<Table> = LazyLock::new(|| {
+    compile(
+        &[
+            "(?:bought|ordered|opened|booked) (?:an? |the )?(?:\\w+ ){0,3}(?:membership|subscription|account|annual pass|season ticket|insurance|plan)",
+        ],
+        &["(?:订|办|开|买|充|续)(?:了|过)[^,，。;；]{1,12}(?:会员|套餐|年卡|月卡|季卡|保险|专栏|账户|户头|年费|订阅)"],
+    )
+});
+
+/// A kind of thing of which there is another one now: "I changed gyms", "我换健身房了". Which one was before is not said.
+static RENEWED: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"(?i)\b(?:i|we|i've|we've|i have|we have)(?: just| recently| finally)? (?:changed|switched|swapped) (?:my |our )?(?P<what>[a-z]+(?: [a-z]+)?)(?:[.,;!]|$| to | and | last | this |:)|换(?:了(?:一)?(?:个|家|间|位|款|台|辆|只|份)?|(?:个|家|间|位|款|台|辆|只|份)|新)?(?P<what2>[^,，。;；到成为了]{1,8}?)(?:了)?(?:[,，。;；!！]|$)",
+    )
+});
+
 /// What is said to be over, as the group `old`.
-static FORMER: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+static FORMER: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
     let end = r"(?:[.,;!?]|$| and | in favou?r of | but | so | because | since | for (?:good|a|an|the|health)| any ?more| any longer| now| these days| last | this | in (?:\d|january|february|march|april|may|june|july|august|september|october|november|december|spring|summer|autumn|winter)| recently| two | a | years? ago)";
     let verbs = "no longer|quit|stopped|gave up|given up|ditched|dropped|cancelled|canceled|sold|abandoned|scrapped|lost interest in|grew tired of|gone off|got rid of|moved away from|moved out of|left|resigned from|retired from|got tired of|unsubscribed from|closed|am over|i'm over";
     [
@@ -254,25 +278,25 @@ static FORMER: LazyLock<Vec<Regex>> = LazyLock::new(|| {
 });
 
 /// Somebody else at the head of a statement.
-static SUBJECT: LazyLock<Regex> = LazyLock::new(|| {
+static SUBJECT: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"^[^\p{L}\p{N}]*(?:(?i:(?:my|our|the|his|her|their) (?:older |younger |big |little |best |elder |eldest |youngest |new |old |current |former |family )*(?P<who>boss|manager|colleague|coworker|wife|husband|partner|friend|doctor|dentist|teacher|mother|mom|mum|father|dad|parents|brother|sister|son|daughter|kids?|child|children|uncle|aunt|cousin|grandma|grandpa|grandmother|grandfather|nephew|niece|lawyer|landlord|landlady|neighbou?r|roommate|flatmate|girlfriend|boyfriend|team|assistant))|(?P<pronoun>(?i:he|she|they)\b)|(?P<name>\p{Lu}[a-z]+)(?:'s \w+)? (?:is|was|has|likes|loves|hates|wants|works|lives|weighs|prefers|needs|moved|joined|left|drives|plays|eats|drinks|studies|now|no|doesn't|isn't)\b|(?:我|我们|咱)(?:的|家|家的)?(?P<kin>(?:大|小|二|三|老|表|堂|亲)?(?:爸|妈|爷爷|奶奶|外公|外婆|公公|婆婆|岳父|岳母|哥|姐|弟|妹)(?:爸|妈|哥|姐|弟|妹)?|儿子|女儿|孩子|老婆|老公|妻子|丈夫|媳妇|男朋友|女朋友|叔叔|阿姨|舅舅|姑姑|侄子|外甥|同事|同学|朋友|室友|邻居|房东|老板|领导|上司|经理|客户|老师|医生|律师|助理)|(?P<he>他|她)(?:们)?)",
     )
 });
 /// A third person's statement that is about the user's thing all the same: "the landlord raised my rent".
-static MINE: LazyLock<Regex> = LazyLock::new(|| {
+static MINE: LazyLock<Table> = LazyLock::new(|| {
     compile(&["my", "our", "me", "and i", "and me"], &["我的", "给我", "把我", "和我", "跟我", "我们的", "我家", "我这"])
 });
 
 /// Whoever it is: "Jonas is my manager now" is about the manager as "my manager is Petra" is.
-static IS_MY: LazyLock<Regex> = LazyLock::new(|| {
+static IS_MY: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^[^\p{L}\p{N}]*\p{Lu}[\w'.-]*(?: \p{Lu}[\w'.-]*){0,2} is (?:now |currently )?(?:my|our) (?:new |current )?(?P<who>[a-z]+)",
     )
 });
 
 /// "I have a new doctor" is about the doctor as "my doctor is Dr. Lee" is.
-static HAS_NEW: LazyLock<Regex> = LazyLock::new(|| {
+static HAS_NEW: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^(?:i|we)(?:'ve| have)?(?: now| just)? (?:have|got|found|see|hired) an? new (?:\w+ )?(?P<who>boss|manager|doctor|dentist|teacher|lawyer|landlord|landlady|neighbou?r|roommate|flatmate|assistant|partner|colleague|coworker)",
     )
@@ -332,7 +356,7 @@ static CLASSES: LazyLock<BTreeMap<String, &'static str>> = LazyLock::new(|| {
 });
 
 /// Relations that more than one word expresses.
-static PHRASES: LazyLock<Vec<(&'static str, Regex)>> = LazyLock::new(|| {
+static PHRASES: LazyLock<Vec<(&'static str, Table)>> = LazyLock::new(|| {
     vec![
         ("wake", compile(&["(?:get|wake|getting|waking) up", "up at"], &["起床|早起"])),
         (
@@ -352,6 +376,7 @@ static PHRASES: LazyLock<Vec<(&'static str, Regex)>> = LazyLock::new(|| {
             ),
         ),
         ("sleep", compile(&["go to bed", "to bed"], &["上床|入睡"])),
+        ("train", compile(&["(?:work|works|worked|working) out"], &["健身房"])),
     ]
 });
 

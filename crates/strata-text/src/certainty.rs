@@ -2,14 +2,14 @@
 //! be weaker than its quote, never stronger.
 
 use crate::clean::{Cleaned, normal};
-use crate::phrases::{compile, regex, without};
+use crate::pattern::Pattern;
+use crate::phrases::{Table, compile, regex, without};
 use crate::reality;
-use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 use strata_core::text::{Certainty, Clause, Negation};
 
-static NO_HEDGES: LazyLock<Regex> = LazyLock::new(|| {
+static NO_HEDGES: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "may i",
@@ -23,8 +23,8 @@ static NO_HEDGES: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// `may` is a hedge in lower case only: "May" is a month or opens a wish.
-static MAY: LazyLock<Regex> = LazyLock::new(|| regex(r"(?-u:\b)may(?-u:\b)(?: (?:not|be|have|also|well|or may not|\p{Ll}+))"));
-static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
+static MAY: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?-u:\b)may(?-u:\b)(?: (?:not|be|have|also|well|or may not|\p{Ll}+))"));
+static HEDGES: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "might",
@@ -69,6 +69,9 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
             "i'm leaning",
             "considering",
             "thinking (?:of|about)",
+            "(?:toying|flirting|playing) with (?:the idea|the thought)",
+            "(?:i'm|i am|we're|we are)(?: still| just)? (?:contemplating|weighing|mulling|debating|pondering)",
+            "tempted to|on the fence|leaning toward|inclined to|in two minds",
             "don't know (?:if|whether)",
             "(?:it's|it is|it's quite|it is quite) possible",
             "there(?:'s| is) a (?:good |small |fair )?chance",
@@ -116,6 +119,7 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
             "暂定",
             "初步",
             "打算",
+            "(?:在|正|还)(?:犹豫|纠结)|琢磨着?|寻思|盘算|合计着|有意(?:要|于)",
             "考虑",
             "如果没记错",
             "印象中",
@@ -130,7 +134,7 @@ static HEDGES: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static NOT_STRONG: LazyLock<Regex> = LazyLock::new(|| {
+static NOT_STRONG: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "not (?:yet )?(?:confirmed|certain|definite|definitely|guaranteed|verified)",
@@ -151,7 +155,7 @@ static NOT_STRONG: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static STRONG: LazyLock<Regex> = LazyLock::new(|| {
+static STRONG: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "confirmed",
@@ -203,7 +207,7 @@ pub(crate) fn of_cleaned(cleaned: &Cleaned) -> Certainty {
     let text = without(&cleaned.text, &NO_HEDGES);
     if HEDGES.is_match(&text) || MAY.is_match(&text) {
         Certainty::Hedged
-    } else if STRONG.is_match(&without(&cleaned.text, &NOT_STRONG)) {
+    } else if STRONG.says(&cleaned.text, &NOT_STRONG) {
         Certainty::Strong
     } else {
         Certainty::Plain
@@ -211,11 +215,12 @@ pub(crate) fn of_cleaned(cleaned: &Cleaned) -> Certainty {
 }
 
 /// Words that hold a negation and negate nothing.
-static NO_NEGATIONS: LazyLock<Regex> = LazyLock::new(|| {
+static NO_NEGATIONS: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:don't|do not|never) forget",
             "no problem",
+            "(?:don't|doesn't|do not|does not|wouldn't|didn't|not) mind",
             "no worries",
             "no doubt",
             "not only",
@@ -326,7 +331,7 @@ static NO_NEGATIONS: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static PARTIAL: LazyLock<Regex> = LazyLock::new(|| {
+static PARTIAL: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "not (?:every\\w*|all|always|both|each|necessarily|entirely|completely|fully|totally|often|usually|quite|exactly|too|very|much|many|that|really)",
@@ -346,6 +351,7 @@ static PARTIAL: LazyLock<Regex> = LazyLock::new(|| {
             "没(?:有)?(?:全|都|完全|怎么)",
             "未必",
             "很少",
+            "(?:一般|通常|平时|大多|多半|基本上?|几乎)(?:都|也|是)?(?:不|没)",
             "未完全",
             "不见得",
             "非(?:全部|所有)",
@@ -353,7 +359,7 @@ static PARTIAL: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static FULL: LazyLock<Regex> = LazyLock::new(|| {
+static FULL: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "not",
@@ -404,7 +410,7 @@ pub fn negation(text: &str) -> Negation {
 
 pub(crate) fn negation_of(cleaned: &Cleaned) -> Negation {
     let text = without(&cleaned.text, &NO_NEGATIONS);
-    if FULL.is_match(&without(&text, &PARTIAL)) {
+    if FULL.says(&text, &PARTIAL) {
         Negation::Full
     } else if PARTIAL.is_match(&text) {
         Negation::Partial
@@ -413,7 +419,7 @@ pub(crate) fn negation_of(cleaned: &Cleaned) -> Negation {
     }
 }
 
-static CLAUSE_END: LazyLock<Regex> = LazyLock::new(|| {
+static CLAUSE_END: LazyLock<Pattern> = LazyLock::new(|| {
     regex(r"(?i)[,，;；。!！?？、\n]+|\. |\b(?:but|and|while|whereas|although|though|because|so)\b|但是?|而且?|可是|因为|所以")
 });
 
@@ -440,7 +446,7 @@ pub(crate) fn clause_spans(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-static AVERSION: LazyLock<Regex> = LazyLock::new(|| {
+static AVERSION: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "avoid\\w*",

@@ -55,7 +55,7 @@ impl Cleaned {
 /// enclosing keycap.
 const fn is_dropped(c: char) -> bool {
     (is_hidden(c) && !matches!(c, '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}'))
-        || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{20e3}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{180e}' | '\u{e0100}'..='\u{e01ef}')
+        || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{20e3}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{180e}' | '\u{e0100}'..='\u{e01ef}')
 }
 
 /// First code points of the decimal digits that NFKC leaves alone, ten in a row each.
@@ -144,6 +144,16 @@ mod tests {
         let cleaned = Cleaned::new(text);
         let at = cleaned.text.find("138").expect("digits");
         assert_eq!(&text[cleaned.original(at..at + 3)], "１\u{200b}３８");
+    }
+
+    #[test]
+    fn c053_what_is_dropped_comes_back_by_no_compatibility_form() {
+        for c in (0..=0x0010_ffff).filter_map(char::from_u32) {
+            let once = searchable(&format!("a{c}b"));
+            assert_eq!(searchable(&once), once, "{c:?}");
+            assert!(!once.chars().any(is_dropped) && !Cleaned::new(&once).text.chars().any(is_dropped), "{c:?}");
+        }
+        assert_eq!(normal("sk\u{ffa0}-abc"), "sk-abc");
     }
 
     #[test]

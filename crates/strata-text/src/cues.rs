@@ -2,16 +2,19 @@
 //! strong wording (G9), reported speech (G12). Each is a table of wordings in two languages, with the near misses that
 //! must not count blanked out first.
 
+use crate::asking;
 use crate::clean::Cleaned;
-use crate::phrases::{compile, regex, without};
+use crate::light;
+use crate::pattern::{Captures, Pattern};
+use crate::phrases::{Table, compile, regex, table, without};
 use crate::script::is_content;
-use regex::Regex;
+use crate::transient::transient;
 use std::sync::LazyLock;
 
 // --- G5 noise --------------------------------------------------------------------------------------------------------
 
 /// Greetings, acknowledgements, fillers. A text made of these alone is noise.
-static FILLER: LazyLock<Regex> = LazyLock::new(|| {
+static FILLER: LazyLock<Pattern> = LazyLock::new(|| {
     let en = [
         "ok(?:ay|ey)?",
         "k+",
@@ -65,6 +68,20 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "happy (?:monday|tuesday|wednesday|thursday|friday|saturday|sunday|weekend|birthday|anniversary|holidays?|new year|easter|thanksgiving|halloween|diwali|eid|mother's day|father's day)",
         "merry (?:christmas|xmas)",
         "season's greetings",
+        "(?:have )?an? (?:very )?(?:happy|merry|joyful|peaceful) (?:new year|christmas|xmas|holidays?|easter|weekend)",
+        "ta(?: (?:very|so) much| muchly)?",
+        "right(?:o|y ?ho)",
+        "omg|gosh|jee?z|phew|oops|whoops|ugh|meh|yikes|argh|rofl",
+        "as you (?:wish|like|please)",
+        "whatever you (?:say|like|prefer|think(?: is best)?)",
+        "(?:it's )?up to you|your call|suit yourself",
+        "likewise",
+        "bless you",
+        "you bet",
+        "go for it",
+        "all good",
+        "(?:i'm|i am) (?:listening|all ears)",
+        "ciao|cheerio|toodles",
         "welcome(?: back| home| aboard)?",
         "long time no see",
         "congrat(?:s|ulations)",
@@ -96,7 +113,13 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "sorry (?:about|for) (?:that|this|the (?:delay|confusion|mix-up|wait))",
         "(?:you|u) got it",
         "fair enough",
+        "let me (?:try|test|have a (?:look|go|think)|read|digest|process)(?: (?:that|it|this))?(?: (?:out|first|now|and see|quickly))?",
+        "top of the (?:morning|evening)(?: to (?:you|ya))?|okey[- ]dokey(?: artichokey)?|much obliged",
+        "(?:you|u|you guys|y'all) (?:absolutely |totally |really )?(?:rock|rule|nailed it|did it|made my day)",
+        "(?:the )?same to (?:you|u|yours)(?: too)?|back at (?:you|ya)",
+        "good (?:bot|boy|girl|human|lad|call|shout|catch|thinking|morrow|grief|lord|god)",
         "no rush",
+        "laters?|lmk|tyvm|cya|gtg|g2g|smh|imo",
         "(?:i'll|i will) (?:think about it|be right back|get back to you)",
         "you too",
         "same here",
@@ -133,7 +156,8 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "hehe",
         "please",
         "pls",
-        "(?:sounds|looks) good(?: to me)?",
+        "(?:sounds|looks|seems) (?:good|great|legit|fine|perfect|fair|right|about right|reasonable|awesome|cool|nice)(?: to me)?",
+        "(?:i )?found (?:it|them)|(?:got it|all) (?:working|sorted)|sorted|solved it",
         "lgtm",
         "no (?:problem|worries)",
         "np",
@@ -175,9 +199,20 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "sir",
     ];
     let zh = [
+        "(?:暂时|目前|先|大概)?就(?:这些|这样|到这(?:里|儿)?)(?:了|吧)?",
+        "(?:下?周\\p{Han}|下?(?:个)?星期\\p{Han}|回头|改天|明儿|后天|下次|晚点|待会儿?|一会儿?)见",
         "(?:那)?好(?:的|吧|啊|呀|嘞|滴|哒|哦|嘛|了|耶|咧|勒)*",
         "(?:周末|节日|假期|生日|新年|元旦|春节|中秋|国庆|端午|圣诞节?|元宵|五一|旅途|新婚|教师节|母亲节|父亲节)快乐",
         "(?:周末|旅途|假期|用餐|入职)愉快",
+        "(?:新年|新春|春节|元宵节?|端午节?|中秋节?|国庆节?|元旦|圣诞节?|五一|劳动节|六一|儿童节|妇女节|情人节|平安夜)(?:好|快乐|安康|吉祥|愉快)",
+        "(?:祝)?(?:您|你|大家|阖家|全家|家庭)(?:团圆|幸福|安康|美满|欢乐|平安)+",
+        "得(?:嘞|咧|了)",
+        "(?:我)?先(?:撤|走|下|溜|忙|睡|闪)(?:了|啦|一步)",
+        "幸会|久仰(?:大名)?",
+        "(?:都)?(?:听你的|随你|依你|你(?:来)?定|你(?:来)?决定|你说了算)(?:吧|啦)?",
+        "(?:我|我们)?(?:一直)?(?:在听|听着)(?:呢)?",
+        "哎(?:呀|哟|哎)+",
+        "(?:成|妥|中)(?:了|的|吧|嘞)?|稳了",
         "恭喜(?:恭喜|你|您|发财|啊|呀|了)*",
         "祝(?:你|您|大家)?(?:好运|顺利|平安|一切顺利|早日康复)",
         "一路(?:平安|顺风)",
@@ -231,7 +266,7 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "额+",
         "唉+",
         "哎+",
-        "行(?:吧|啊|的|呀|了)?",
+        "行+(?:吧|啊|的|呀|了)?",
         "可以(?:的|啊|吧)?",
         "没问题",
         "(?:太|非常|十分|真的?)?(?:谢谢|感谢)(?:你|您|啦|了|大家|各位)*(?:的)?(?:帮助|帮忙|解释|说明|提醒|建议|耐心)?",
@@ -301,6 +336,10 @@ static FILLER: LazyLock<Regex> = LazyLock::new(|| {
         "就这样(?:吧)?",
         "先这样(?:吧)?",
         "算了",
+        "(?:ok){2,}|6{3,}|2333*|hh+|yyds|xswl|awsl|nb|蟹蟹|[木么]得?有?(?:事|问题)儿?|绝绝子|(?:溜|闪|撤)(?:了|啦)",
+        "(?:您|你)(?:内|嘞)|害|甭(?:客气|谢|提)(?:了)?|多?[谢謝](?:啦|晒)|唔[该該]晒?",
+        "(?:宝子?|宝贝|家人|亲|伙伴|小伙伴|姐妹|兄弟|哥几个|老铁|集美|诸位)们?",
+        "笑死(?:我|人)?(?:了|啦)?",
         "呢|吗|吧|呀|啦|嘛|哦|哈|了|的",
         "很|非常|那|那么|我|你|您",
     ];
@@ -313,42 +352,59 @@ pub(crate) fn noise(cleaned: &Cleaned) -> bool {
         return true;
     }
     // An order to remember that does not say what is no statement either.
-    let called = |found: regex::Captures<'_>| FILLER.is_match(&found["rest"]) && !found["rest"].trim().is_empty();
+    let called = |found: Captures<'_>| FILLER.is_match(&found["rest"]) && !found["rest"].trim().is_empty();
     FILLER.is_match(&cleaned.text)
+        || light::courtesy(&cleaned.text, |clause| FILLER.is_match(clause)) && !RECALLS.is_match(&cleaned.text)
         || ONLY_CUE.is_match(&cleaned.text)
+        || HESITATES.is_match(&cleaned.text)
         || CALLED_BY_NAME.captures(&cleaned.text).is_some_and(called)
 }
 
+/// What was talked of before, and is not said again: no courtesy, but a text that cannot be read alone (rule G7).
+static RECALLS: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"(?i)(?-u:\b)(?:we|you|i) (?:just |had |have )?(?:talked|spoke|spoken|agreed|discussed|described|decided|settled|mentioned)(?: about| on| upon)?[^\p{L}\p{N}]*$",
+    )
+});
+
 /// A courtesy with the name of whom it is said to behind it: "Hey Melanie!", "Thank you so much, Dr. Lee!"
-static CALLED_BY_NAME: LazyLock<Regex> = LazyLock::new(|| {
+static CALLED_BY_NAME: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"^(?P<rest>.*?[^\p{L}\p{N}])(?:(?:Mr|Mrs|Ms|Miss|Dr|Prof|Professor|Sir|Madam|Uncle|Aunt)\.? ?)?\p{Lu}[\p{L}'-]*[^\p{L}\p{N}]*$",
     )
 });
 
+/// Words that only hold the floor, behind a sound that does: "呃，那个…" points at nothing.
+static HESITATES: LazyLock<Pattern> = LazyLock::new(|| {
+    let holds = "[那这内]个|怎么[说讲](?:呢|好)?|就是说?|反正|然后|well|like|so|you know|i mean|how (?:do|can|shall|should) i (?:put|say) (?:it|this|that)|the thing is";
+    regex(&format!(
+        r"(?i)^[^\p{{L}}\p{{N}}]*(?:呃+|额+|嗯+|唔+|诶+|um+|uh+|er+m?|hmm+)[^\p{{L}}\p{{N}}]*(?:(?:{holds})[^\p{{L}}\p{{N}}]+)*(?:{holds})[^\p{{L}}\p{{N}}]*$"
+    ))
+});
+
 /// "Remember!", "记住": the cue of rule G11 with nothing behind it.
-static ONLY_CUE: LazyLock<Regex> = LazyLock::new(|| {
+static ONLY_CUE: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^[^\p{L}\p{N}]*(?:please |请|你要?|一定要?|千万|务必)*(?:(?:do )?remember(?: (?:this|that|it))?|don'?t forget(?: (?:this|that|it))?|keep (?:this|that|it) in mind|note (?:this|that)|from now on|always|记住(?:这个|这点|了)?|记好(?:了)?|记下(?:来|了)?|别忘(?:了|记)?|不要忘(?:了|记)|以后|今后|从现在(?:起|开始)|永远|一直)[^\p{L}\p{N}]*$",
     )
 });
 
 /// Whether every sentence of a text asks (rule G5): such a text states nothing.
-pub(crate) fn question(text: &str) -> bool {
+pub fn question(text: &str) -> bool {
     let sentences = crate::sentence::sentences(text);
     let asking = |sentence: &str| {
         let cleaned = Cleaned::new(sentence);
-        crate::turns::is_question(&cleaned.text) || asks(&cleaned)
+        crate::sentence::is_question(&cleaned.text) || asks(&cleaned)
     };
     // "How many kids do I have? Two?": an answer that is itself put as a question states nothing either.
     !sentences.is_empty() && sentences.iter().all(|sentence| asking(sentence))
 }
 
 /// Questions without a question mark, by their form: an inverted verb, a question word where the answer would stand.
-static ASKS: LazyLock<Regex> = LazyLock::new(|| {
+static ASKS: LazyLock<Pattern> = LazyLock::new(|| {
     let subject = "(?:i|you|we|they|he|she|it|there|my|your|our|the|this|that|these|those|anyone|anybody|someone|everyone)";
     let inverted = format!(
-        "(?:(?:is|are|am|was|were|does|did|can|could|should|would|will|shall|isn't|aren't|don't|doesn't|didn't|can't|couldn't|won't|wouldn't|hasn't|haven't) {subject}|do (?:i|we|they|you|my|the)|(?:have|has|had) (?:i|you|we|they|he|she|it))"
+        "(?:(?:is|are|am|was|were|does|did|can|could|should|would|will|shall|isn't|aren't|don't|doesn't|didn't|can't|couldn't|won't|wouldn't|hasn't|haven't) {subject}|do (?:i|we|they|you|u|(?:my|the|our|these|those) \\w+s \\w+)|(?:have|has|had) (?:i|you|we|they|he|she|it)|(?:can|could|would|will|r|did) u)"
     );
     let wh = "(?:what|where|when|why|how|who|whom|whose|which)";
     regex(&format!(
@@ -356,21 +412,25 @@ static ASKS: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 /// The same in Chinese: a question word at the end or asked for, or the A-not-A form.
-static ASKS_HAN: LazyLock<Regex> = LazyLock::new(|| {
+static ASKS_HAN: LazyLock<Pattern> = LazyLock::new(|| {
     let word = "什么|哪里|哪儿|哪家|哪个|哪位|哪天|哪一\\p{Han}|谁|多少|几点|几号|几个|多久|多大|多远|怎么样|怎么办|怎么走|为什么|啥|何时";
     let tail = "(?:来着|呢|啊|呀|了|的|呐)*";
     regex(&format!(
-        r"(?:(?:{word}|哪){tail}[^\p{{L}}\p{{N}}]*$)|(?:(?:还剩|剩下?|还有|一共有?|总共有?|要交|该交)(?:几|多少)\p{{Han}}{{1,6}}[^\p{{L}}\p{{N}}]*$)|(?:放|搁|停|住|藏|跑|去)哪(?:儿|里)?了|(?:^[^\p{{L}}\p{{N}}]*(?:谁是|谁能|几点|为什么|怎么(?:才|样才|办)|什么时候|哪(?:个|家|里|位|天)))|(?:^[^\p{{L}}\p{{N}}]*(?:想|我想|请)(?:问|知道|了解|请教)(?:一下|下)?[^。！!]{{0,20}}(?:{word}|怎么|哪|吗|几))|(?:^[^\p{{L}}\p{{N}}]*(?:提醒|告诉)(?:一下)?我(?:一下)?[^，,。！!]{{0,14}}(?:{word}){tail}[^\p{{L}}\p{{N}}]*$)|(?:我|你|您|我们|你们)(?:的)?\p{{Han}}{{0,10}}(?:什么时候|几点|为什么|在哪)\p{{Han}}{{1,8}}[^\p{{L}}\p{{N}}]*$|(?:是不是|有没有|要不要|能不能|会不会|可不可以|该不该|对不对|行不行|想不想|用不用|好不好|记不记得|知不知道)"
+        r"(?:(?:{word}|哪){tail}[^\p{{L}}\p{{N}}]*$)|(?:(?:还剩|剩下?|还有|一共有?|总共有?|要交|该交)(?:几|多少)\p{{Han}}{{1,6}}[^\p{{L}}\p{{N}}]*$)|(?:放|搁|停|住|藏|跑|去)哪(?:儿|里)?了|(?:怎么(?:说|写|念|读|拼|讲|表达|翻译)(?:呢|啊|来着|才好)?[^\p{{L}}\p{{N}}]*$)|(?:^[^\p{{L}}\p{{N}}]*(?:谁是|谁能|几点|为什么|怎么(?:才|样才|办)|什么时候|哪(?:个|家|里|位|天)))|(?:^[^\p{{L}}\p{{N}}]*(?:想|我想|请)(?:问|知道|了解|请教)(?:一下|下)?[^。！!]{{0,20}}(?:{word}|怎么|哪|吗|几))|(?:^[^\p{{L}}\p{{N}}]*(?:提醒|告诉)(?:一下)?我(?:一下)?[^，,。！!]{{0,14}}(?:{word}){tail}[^\p{{L}}\p{{N}}]*$)|(?:我|你|您|我们|你们)(?:的)?\p{{Han}}{{0,10}}(?:什么时候|几点|为什么|在哪)\p{{Han}}{{1,8}}[^\p{{L}}\p{{N}}]*$|(?:是不是|有没有|要不要|能不能|会不会|可不可以|该不该|对不对|行不行|想不想|用不用|好不好|记不记得|知不知道)"
     ))
 });
 /// Question words that ask nothing: "我什么都吃", "不管是谁", "没什么忌口".
-static NO_ASKS: LazyLock<Regex> = LazyLock::new(|| {
+static NO_ASKS: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["do (?:you mind|me a favou?r)", "will (?:is|was|has)"],
         &[
             "(?:不管|无论|不论|管他|任凭)[^,，。]{0,12}",
             r"(?:什么|谁|哪里|哪儿|哪个|怎么|啥|多少)(?:人|东西|地方|时候|口味|样)?(?:都|也)",
             "(?:没|没有|不)(?:什么|啥|多少|怎么)",
+            "(?:什么|哪(?:个|种|家)|谁)[^,，。]{1,6}都",
+            "(?:谁|有人)(?:要是|如果)?问[^,，。]*",
+            "怎么[^,，。]{1,3}(?:怎么|就)",
+            "(?:什么|谁|啥)[^,，。]{1,3}(?:什么|谁|啥|就)",
             "(?:不|没)(?:太|大)?(?:知道|清楚|确定|记得|在乎|在意|关心|想好)[^,，。]*",
             "多少(?:会|有|能|懂|知道)",
             "看(?:看)?(?:是不是|有没有|能不能)",
@@ -378,6 +438,10 @@ static NO_ASKS: LazyLock<Regex> = LazyLock::new(|| {
             "《[^》]*》",
             "叫什么什么",
             "几个(?:月|人|小时|朋友)",
+            "(?:必|会|都|常|总|先)问[^,，。]*",
+            "哪(?:儿|里)?[^,，。]{0,6}都",
+            "哪天(?:要是|我|能|有|想|得)",
+            "(?:在|正|还在|一直在)(?:想|考虑|纠结|犹豫|琢磨)[^,，。]*",
         ],
     )
 });
@@ -385,23 +449,32 @@ static NO_ASKS: LazyLock<Regex> = LazyLock::new(|| {
 /// Whether one sentence asks without saying so by a mark.
 pub(crate) fn asks(cleaned: &Cleaned) -> bool {
     let text = without(&cleaned.text, &NO_ASKS);
-    ASKS.is_match(&text) || ASKS_HAN.is_match(&text) || ASKS_FOR_SELF.is_match(&cleaned.text)
+    if asking::would_have(&text) {
+        return false;
+    }
+    asking::asks(&text)
+        || asking::unsure(&cleaned.text)
+        || ASKS.is_match(&text)
+        || ASKS_HAN.is_match(&text)
+        || ASKS_FOR_SELF.is_match(&cleaned.text)
 }
 
 /// "不知道我余额还有多少", "提醒我一下我妹妹叫什么": the speaker's own affairs, asked for by a verb that elsewhere only tells.
-static ASKS_FOR_SELF: LazyLock<Regex> = LazyLock::new(|| {
+static ASKS_FOR_SELF: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"^[^\p{L}\p{N}]*(?:也)?不知道我的?\p{Han}{0,10}(?:多少|什么|哪里|哪儿|哪|谁|几\p{Han})(?:了|呢|啊)?[^\p{L}\p{N}]*$|^[^\p{L}\p{N}]*(?:提醒|告诉)(?:一下)?我(?:一下)?我的?\p{Han}{1,8}(?:是|叫|在)(?:什么|谁|哪里|哪儿|多少|哪\p{Han})(?:来着|呢|啊)?[^\p{L}\p{N}]*$",
+        r"^[^\p{L}\p{N}]*(?:也|我)?不(?:知道|晓得|清楚)(?:我|咱)(?:们)?的?\p{Han}{1,12}(?:没有|了没|没|吗)[^\p{L}\p{N}]*$|^[^\p{L}\p{N}]*(?:也)?不知道我的?\p{Han}{0,10}(?:多少|什么|哪里|哪儿|哪|谁|几\p{Han})(?:了|呢|啊)?[^\p{L}\p{N}]*$|^[^\p{L}\p{N}]*(?:提醒|告诉)(?:一下)?我(?:一下)?我的?\p{Han}{1,8}(?:是|叫|在)(?:什么|谁|哪里|哪儿|多少|哪\p{Han})(?:来着|呢|啊)?[^\p{L}\p{N}]*$",
     )
 });
 
 // --- G6 passing ------------------------------------------------------------------------------------------------------
 
-static NO_PASSING: LazyLock<Regex> = LazyLock::new(|| {
+static NO_PASSING: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "this time (?:zone|of)",
+            "(?:suppose|imagine|assume|pretend|picture|say) (?:just )?for a (?:moment|second|minute)",
             "for now on",
+            "(?:as of|since|starting) today",
             "from now",
             "temporary (?:file|table|directory|folder|staff)",
             "first time",
@@ -422,15 +495,20 @@ static NO_PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "从这次(?:起|开始)",
             "以后这次",
             "先写测试",
+            "(?:暖|天|空|煤|燃|氧|电)气",
+            "(?:暂且|姑且|暂时)(?:假|当作?|设想|设定?[我你他她咱])",
+            "每[^,，。]{1,3}(?:这会儿|这(?:个)?时候)",
+            "(?:从来?不|绝不|不肯|不愿意?|不想|不爱|不会|讨厌)(?:将就|凑合)",
             "先测试",
         ],
     )
 });
 /// A time frame that ends with the task at hand.
-static PASSING: LazyLock<Regex> = LazyLock::new(|| {
+static PASSING: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "for now",
+            "for (?:today|tonight|the next (?:hour|few minutes|few hours|half hour))",
             "for the (?:moment|time being|present)",
             "at the moment",
             "for (?:this|the current) (?:try|run|time|session|attempt|test|experiment|demo|task|one|call|request|once|conversation|chat|trip|flight|stay|order|meal|booking|journey|ride|visit|occasion|sprint|meeting|build|release)",
@@ -442,6 +520,10 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
             "(?:today|tonight),? (?:i'd (?:rather|like|love|prefer)|i would (?:rather|like|love|prefer)|i want|i wanna|i feel like|i fancy|i'm in the mood for)",
             "in this (?:run|session|test|attempt|try|conversation)",
             "let's (?:first )?try",
+            "let's (?:go|start|run|work|begin|stick) with [^,;!?]{1,40} and see(?: \\w+){0,4}",
+            "until (?:this|the) (?:test|run|task|build|job|migration|experiment|demo|deploy\\w*|release|call|meeting|session|sprint) (?:is|has|gets) (?:through|done|over|finished|complete\\w*|ended|passed)",
+            "(?:on|during) this (?:trip|flight|stay|visit|journey|ride|drive|holiday|vacation|tour|call)",
+            "i can(?:'t|not) (?:talk|speak|chat|type|write|answer|call|look|think|pick up)(?: right)? now",
             "try (?:it |this |that |\\S+ )?(?:first|out first)",
             "(?:let me|let us|let's|i'll|we'll)(?: just| quickly)? (?:try|test|see if|experiment)",
             "(?:i'm|i am|it's|it is|we're|we are) [^.,;!?]{1,40} (?:right now|at this moment|as we speak)",
@@ -463,6 +545,9 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
         ],
         &[
             "先.{0,16}?试(?:试|一下|下|着|一试)?",
+            "先(?:按|用|设|拿|跑|调|改|开)[^,，。]{0,16}?(?:跑跑|看看|瞧瞧|测测|比比)",
+            "(?:现在|这会儿|此刻|眼下|目前)(?:有点|真|很|实在)?不(?:太)?(?:方便|想|能)(?:说话|讲话|接电话|聊|打字|回复|接听|看|讲|出门)",
+            "(?:测试|任务|会议|演示|实验|部署|迁移|构建)(?:跑|做|开)?(?:完|结束)(?:之前|以前|前)先",
             "先(?:把)?[^,，。]{0,10}?(?:用着|这样|凑合|将就|按|用|设|改|调|换|放)(?:.{0,12}?)(?:吧|着|一下|看看|再说)",
             "眼下|这会儿|此时此刻",
             "只这(?:一)?(?:次|回)",
@@ -500,7 +585,7 @@ static PASSING: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// How someone feels, or how busy a day is: with a sign that it is now.
-static MOOD: LazyLock<Regex> = LazyLock::new(|| {
+static MOOD: LazyLock<Table> = LazyLock::new(|| {
     let state = "busy|tired|exhausted|sleepy|hungry|thirsty|starving|stressed(?: out)?|bored|sad|happy|angry|upset|excited|annoyed|frustrated|sick|unwell|cold|hot|lonely|nervous|anxious|hectic|crazy|swamped|overwhelmed|in a (?:good|bad|great|terrible) mood|in a (?:hurry|rush)|worn out|burnt out|down|exhausting|wiped out|impatient|restless|grumpy|cranky|moody|irritable|dizzy|nauseous|queasy|jet-?lagged|hungover|drowsy|sore|feverish|furious|thrilled|ecstatic|devastated|disappointed|confused|distracted|homesick|under the weather";
     let extent = "so|too|very|really|super|pretty|quite|a bit|a little|totally|absolutely|extremely|feeling|getting|just|already|kind of|rather|still|incredibly";
     let en = [
@@ -508,19 +593,24 @@ static MOOD: LazyLock<Regex> = LazyLock::new(|| {
         format!(
             "(?:today|tonight|this (?:week|morning|afternoon|evening|month|day)|it)(?:'s| is| was| has been) (?:(?:{extent}) )*(?:{state}|rainy|sunny|awful|terrible|great|long)"
         ),
-        "what a (?:day|week|mess|long day)".to_owned(),
+        "^what an? (?:\\w+ ){0,2}(?:day|week|morning|afternoon|evening|night|month|mess|trip|ride|journey|meeting)[.!]*$".to_owned(),
+        format!("^(?:i'm |i am |just |way )*(?:so|too|far too|way too) (?:{state})(?: to \\w+(?: \\w+){{0,3}})?[.!]*$"),
         "(?:i have|i've got|i got) a (?:headache|cold|fever|hangover)".to_owned(),
         format!("so (?:{state})(?: (?:today|now|right now))?"),
-        "it(?:'s| is) (?:raining|snowing|freezing|boiling)(?: today| here| now| outside)?".to_owned(),
+        "it(?:'s| is) (?:raining|snowing|freezing|boiling|pouring|hailing|storming|drizzling|sweltering|windy|foggy|humid)(?: today| here| now| outside| out there)?".to_owned(),
     ];
     let en: Vec<&str> = en.iter().map(String::as_str).collect();
     compile(
         &en,
         &[
-            "(?:今天|今晚|现在|这(?:两|几)天|这(?:个)?(?:周|星期|月)|最近|刚才|此刻)[^,。，;；]{0,6}?(?:好|很|太|真|有点|特别|超|非常|都|挺|蛮)?(?:累|困|忙|饿|渴|烦|赶|急|慌|懵|丧|晕|开心|高兴|难过|难受|不舒服|郁闷|生气|无聊|焦虑|紧张|冷|热|疼|痛|酸|倒霉|堵|emo|疲惫|崩溃|兴奋|激动|心累|感冒|发烧|拉肚子|失眠|没睡好|没耐心|恶心|想吐|反胃|烦躁|暴躁|沮丧|失落|懒|瘫|没劲|没精神|没胃口|委屈|尴尬|不爽)",
+            "(?:今天|今晚|现在|这(?:两|几)天|这(?:个)?(?:周|星期|月)|最近|刚才|此刻)[^,。，;；]{0,6}?(?:好|很|太|真|有点|特别|超|非常|都|挺|蛮)?(?:累|困|忙|饿|渴|烦|赶|着急|慌|懵|丧|晕|开心|高兴|难过|难受|不舒服|郁闷|生气|无聊|焦虑|紧张|冷|热|疼|痛|酸|倒霉|堵|emo|疲惫|崩溃|兴奋|激动|心累|感冒|发烧|拉肚子|失眠|没睡好|没耐心|恶心|想吐|反胃|烦躁|暴躁|沮丧|失落|懒|瘫|没劲|没精神|没胃口|委屈|尴尬|不爽)",
             "(?:好|太|真|超|有点|快)(?:累|困|饿|渴|烦|无聊|郁闷|难过|开心|生气|忙|冷|热|崩溃)(?:死|坏|爆)?(?:了|啊|呀|哦|$)",
             "(?:累|困|饿|烦|忙|气|热|冷|笑|渴|急|疼|痛)(?:死|疯|坏|惨|爆|瘫|趴|炸|哭|懵|晕)(?:了|我了)",
-            "(?:头|腰|背|牙|胃|肚子|嗓子|脖子|腿|眼睛|肩膀)(?:好|很|有点|特别|超|真|太)(?:疼|痛|酸|难受)(?:[啊呀了,，。!！]|$)",
+            "(?:头|腰|背|牙|胃|肚子|嗓子|喉咙|脖子|腿|脚|手|膝盖|胳膊|手腕|脚踝|鼻子|耳朵|眼睛|肩膀)(?:好|很|有点|特别|超|真|太)(?:疼|痛|酸|麻|难受)(?:[啊呀了,，。!！]|$)",
+            "(?:累|困|饿|渴|烦|忙|气|热|冷|急|疼|痛|难受|无聊|晕)得(?:不行|要命|要死|慌|厉害|不得了|受不了|睁不开|发抖)",
+            r"^[^\p{L}\p{N}]*(?:现在|这会儿|今天|今早|昨晚)?(?:外面|外头|窗外|这边|这里|我们这儿?)?(?:又|突然|开始|正在?)*(?:下|刮|打|起|出)(?:着|起)?(?:了)?(?:大|小|暴|雷阵|倾盆大|点)?(?:雨|雪|风|雷|雾|冰雹|太阳)(?:了|呢|啦|啊)?[^\p{L}\p{N}]*$",
+            "(?:今早|今晨|今天(?:早上|上午|下午|晚上)?|今晚|刚才|早上)(?:可|真是?|实在|特别|太)*(?:手忙脚乱|一团糟|兵荒马乱|焦头烂额|够呛|够折腾|狼狈|乱成一团)",
+            "(?:我|我们)(?:还|正)?在等[^,，。;；绿]{1,10}(?:呢)?[。.!！]*$",
             "心情(?:很|不|好|真|有点|不太)?(?:好|错|差|糟|低落|复杂|烦躁)",
             "今天天气",
             "肚子饿",
@@ -532,7 +622,7 @@ static MOOD: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// A habit is no passing state: "I am always tired on Mondays".
-static HABIT: LazyLock<Regex> = LazyLock::new(|| {
+static HABIT: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "always",
@@ -561,12 +651,12 @@ static HABIT: LazyLock<Regex> = LazyLock::new(|| {
 /// Whether a text tells a passing state, a mood, or a parameter tried for now (rule G6).
 pub(crate) fn passing(cleaned: &Cleaned) -> bool {
     let text = without(&cleaned.text, &NO_PASSING);
-    PASSING.is_match(&text) || MOOD.is_match(&text) && !HABIT.is_match(&text)
+    PASSING.is_match(&text) || MOOD.is_match(&text) && !HABIT.is_match(&text) || transient(&cleaned.text)
 }
 
 // --- G7 deictic ------------------------------------------------------------------------------------------------------
 
-static NO_DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
+static NO_DEICTIC: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "this (?:year|month|week|morning|afternoon|evening|quarter|summer|winter|spring|autumn|monday|tuesday|wednesday|thursday|friday|saturday|sunday)",
@@ -589,16 +679,19 @@ static NO_DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
         ],
         &[
             "这个(?:月|周|星期|季度|学期|周末|年度|人|项目|公司)",
+            "(?:把)?(?:下面)?这(?:句|段)(?:话|文字|内容)?[^:：，,。]{0,14}[:：]",
             "那个时候",
             "那个年代",
             "上面的?领导",
             "在这里(?:工作|住|生活|上班)",
             "这样(?:一来|才)",
+            "这样(?:的|写|说|做)?[:：]",
+            "(?:有|养|生|买)(?:了)?[两三四几2-9][^。;；]{1,14}[,，][^,，。]{0,2}(?:大|小|老|另|一|其中)[^,，。]{0,3}(?:那|这|一)?个",
             "^(?:就像|正如|像|跟)?(?:我|咱们?)(?:刚才|刚刚|之前|上次|前面|以前)?(?:跟你|和你|也|都|就|已经)*(?:说|提|讲)(?:过|到)?的?(?:那样|一样)?[,，:：]",
         ],
     )
 });
-static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
+static DEICTIC: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:that|this|the (?:other|first|second|third|last|same|previous|latter|former|left|right|top|bottom|new|old|red|blue|green|big|small|cheaper|better)) ones?",
@@ -607,10 +700,16 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "(?:this|that|the) (?:draft|version|option|answer|reply|table|paragraph|wording|approach|idea|sentence|picture|image|chart|suggestion|solution|screenshot|layout|colou?r|title|list)(?: (?:here|above|below|more|better|is (?:good|better|fine|wrong|great|nice|too long|too short|perfect)))",
             "the (?:above|below|aforementioned)",
             "(?:as|like|see|shown|mentioned|described|written) (?:(?:above|below|earlier)|before[.!]*$)",
+            "^not (?:this|that|these|those)(?: ones?)?,? (?:but )?(?:the other|another)(?: \\w+)?",
+            "^(?:and |but |so |then )*(?:he|she|they) (?:told|said|gave|sent|brought|took|asked|showed|called|wrote|met|saw) (?:it to )?(?:him|her|them|it)(?: (?:about|to|for|with) (?:it|him|her|them|that|this))?(?: (?:yesterday|today|again|already|last \\w+))?[.!]*$",
+            "^(?:and |but |so |well,? )*(?:as|like) (?:i|you|we) (?:said|mentioned|discussed|told you)(?: (?:before|earlier|above|already|yesterday))?[.!]*$",
             "^(?:and |but |so |well,? )*(?:she|he) (?:said|says) (?:yes|no|so|it|ok|okay)(?: to (?:it|that|this|them))?",
             "^(?:and |but |so )*(?:these|those) (?:are|were|work|look|seem|suit|fit|feel|sound|will|would|should)",
             "^(?:and |but |so )*the (?:former|latter)",
             "^(?:put|place|leave|drop|hang|send|move) (?:it|that|this|them|those) (?:there|here|over there|back)",
+            "(?:we|you|i) (?:just |had |have )?(?:talked|spoke|spoken|agreed|discussed|described|decided|settled|went over|mentioned|proposed|outlined|sketched)(?: about| on| upon| of)?(?: (?:before|earlier|yesterday|last time|above))?[.!]*$",
+            "(?:the|that|your) (?:previous|last|earlier|preceding|above|other) (?:e-?mail|message|mail|version|draft|answer|reply|response|one|paragraph|attempt|try|prompt|question|result|output|suggestion)(?: (?:is|was|looks?|looked|worked|had|seemed|please|too|instead|again|then|for me))*[.!,]*$",
+            "^(?:please |and |then |now )*(?:remove|delete|drop|cut|keep|shorten|rewrite|move|swap|fix|change|bold|translate|merge|split|expand) (?:the|that|this) (?:first|second|third|fourth|last|previous|next|top|bottom|middle|opening|closing|other) (?:paragraph|sentence|line|section|word|bullet|row|column|slide|page|chapter|option|version|draft|one|half|part|item|heading)",
             "same (?:one )?as (?:above|before|last (?:time|week|month|year)|earlier|always|usual|yesterday|the other day)",
             "(?:go|stick|work|continue|start|proceed|stay|roll|run|leave it) with (?:it|that|this|those|these|them)(?: one| ones| then| for me| please)*[.!]*$",
             "(?:swap|flip|rotate|resize|rename|reorder|merge|split|align|mirror|group|sort|turn|bring|leave|save|open|close|print|show|hide|read|check|test) (?:it|this|that|these|those|them)(?: (?:around|over|up|down|too|again|now|please|instead|back|out|away|here|there|for me|as well|off|on))*[.!?,]*$",
@@ -622,6 +721,11 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "^(?:and )?(?:this|that|these|those|it|they) (?:should|must|needs? to|has to|have to|could|can|ought to) (?:be|have|go|stay|get|look|say|come)",
             "(?:what|which|that) you (?:just )?(?:said|wrote|suggested|showed|sent|proposed|gave me|mentioned)",
             "you just (?:said|wrote|suggested|showed|sent|proposed|gave)",
+            "(?:like|as|same as) before(?: (?:but|please|only|just|again)|[^\\p{L}\\p{N}]*$)",
+            "(?:earlier|later|cheaper|bigger|smaller|shorter|longer|better|faster|slower|lighter|nearer|closer|simpler) of the (?:two|three|lot|bunch)",
+            // A thing that fails and is not named.
+            "^(?:and |but |so )*it (?:(?:just|still|always|often) )?(?:keeps?|kept|won't|doesn't|didn't|wouldn't|stopped|refuses to|fails to)(?: on)? (?:crash|disconnect|freez|fail|beep|restart|reboot|start|load|open|connect|respond|charg|print|boot|sync|updat|sav|flicker|leak|show|giv|ask)\\w*",
+            "^(?:and |but |so )*it (?:just |still )?(?:won't|doesn't|didn't|wouldn't|stopped|refuses to) (?:work|working)(?: properly| right| again| now| any ?more| at all| for me)*[.!]*$",
             "do (?:it|that|so|this)(?: again| too| now)?",
             "(?:drop|remove|delete|add|insert|change|put|move|keep) (?:the |a )?\\w+ (?:here|there|above|below)",
             "option (?:[a-d1-9]|one|two|three)(?:,? (?:please|then|it is|is better|looks better|is fine))?[.!]?$",
@@ -641,9 +745,9 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "上(?:面|述|文|一条|一个|一版|一段|次说)(?:那|的|说|提|写|个|这|$|[,。，])",
             "下面(?:那|这)(?:个|段|条)",
             "前面(?:那|说|提|写)",
-            "你(?:刚才|刚刚|上面|上次|之前)(?:说|写|给|推荐|建议|发|提)",
+            "你(?:刚才?|刚刚|上面|上次|之前)(?:说|写|给|推荐|建议|发|提)",
             "我(?:刚才|刚刚|上面|前面)(?:说|提|发|写)",
-            "同(?:上|前)",
+            r"同(?:上|前)(?:面|述|文|次)?[^\p{L}\p{N}]*$",
             "(?:那|这)(?:两|几|仨|俩|三|四)(?:个|款|条|张|份|件|种|本|家)?(?:[,，。.!！]|$|吧|就|更)",
             "^(?:那)?(?:就|还是)?(?:用|选|要|走|按)?(?:方案|选项|版本|方法)[A-Da-d一二三四甲乙丙丁1-9](?:吧|好|就行|可以|更好|了|[。.!！])*$",
             "(?:和|跟|像|同|与)(?:昨天|上周|上次|前天|之前|刚才|以前|那天)(?:的)?(?:那|这)?(?:个|次|样|份|版|家|款)?(?:一样|差不多|相同)",
@@ -651,7 +755,16 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "(?:喜欢|讨厌|要|爱|恨|用|买|删|删掉|改|留|选|信)(?:了)?它(?:了|吧|[,，。.!！]|$)",
             "(?:色|大|小|新|旧|贵|便宜|左边|右边|上边|下边)的?(?:那|这)(?:款|个|件|台|双|条|张|版)",
             "^(?:再|请|帮我|给我|还是)*(?:改|换|调|移|放|退|切)回(?:去|来)(?:吧|了|[。.!！])*$",
+            r"^[^\p{L}\p{N}]*(?:他|她|它|他们|她们)(?:昨天|今天|刚才|前天|上周|已经|都|也|就)*(?:跟|和|对|给|让|叫|把)?(?:他|她|它|他们|她们)(?:说|讲|看|给|问|拿|送|发|寄|告诉)(?:过)?(?:了)?[。.!！]*$",
+            "(?:跟|和|像|同|与|按|照|就照|就按)(?:着)?(?:我|你|您|咱们?)(?:之前|刚才|上次|以前|前面)?(?:提议|提|说|讲|写|发|选|推荐|建议)(?:过)?的(?:一样|那样|差不多|来|办|做|改)(?:吧|就行|就好)?[。.!！]*$",
+            "(?:比|跟|和)上一(?:个|版|次|条|张|份|款|回)(?:更|要|再|还)?(?:大|小|长|短|高|低|多|少|好|差|亮|暗|快|慢|一样)",
             "如上",
+            "(?:咱|咱们|我们|你我|[咱我]俩)(?:刚才|之前|上次|昨天)?(?:说|谈|聊|商量|约|讲)(?:过|好|定)?的(?:那|这|一)?(?:些|个|样|种|版)?(?:改动|修改|方案|事|内容|条件|价格)?(?:[,，。!！]|$|吧|就|来)",
+            "(?:把|将|给)?第[一二三四五六七八九十\\d](?:段|句|行|页|章|条|张|节)[^,，。]{0,6}(?:删|改|去掉|保留|挪|移|换|合并|缩|扩|加粗|不要|重写)",
+            "(?:比|跟|和|按|照)(?:这|那)(?:个|样|些|次)?(?:再|更|还要|差|一样)",
+            "^[^\\p{L}\\p{N}]*(?:他|她|它|他们|她们)(?:没|没有|有|的)?(?:意见|同意|答应|说行|知道了?|看过了?|OK)[。.!！]*$",
+            "(?:跟|和|像|照|按|同)(?:上|前|之前那?|刚才那?)(?:一|几)?(?:封|条|版|稿)",
+            "^(?:就|正)?(?:像|如|跟)(?:我|你|咱)(?:们)?(?:刚才|之前|上次|以前)?(?:说|讲|提)(?:过)?的(?:那样|一样)?[。.!！]*$",
             "就它(?:了|吧)?",
             "第(?:一|二|三|四|1|2|3|4)(?:个|种|版|条|款)(?:方案|选项|版本|建议|草稿)?(?:就|更|比较|好|吧|不错|可以|[,。，.!！]|$)",
             "(?:把|将)(?:它|这个|那个|这段|那段|这里|这句)",
@@ -659,13 +772,13 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
             "(?:这里|这儿)的?(?:表格?|图|段|句|标题)",
             "(?:这|那)(?:段|句|张|条|份|篇)(?:话|文字|图|内容|代码|表格?|文案)?(?:删|改|去|换|翻译|缩|写|调|精简|移)",
             "(?:之前|上次|前面|原来|原先)(?:那|这)(?:个|种|样|版|份|家|张|条)",
-            "照旧",
+            "照旧(?:吧|了|就|来|办|做|[^\\p{L}\\p{N}]|$)",
             "^(?:那|但是?|所以)?(?:她|他|它)(?:们)?(?:也|都|已经|就)?(?:同意|拒绝|答应|反对|说(?:可以|不行|好))(?:了|啦)?[。.!！]*$",
             "^(?:那|这)些(?:更|比较|很|都|不|还|挺|太)",
             "^(?:就|选|要|用|还是)?(?:前|后)者",
             "(?:放|搁|挂|摆|停|存)(?:在)?(?:那|这)(?:边|里|儿)",
             "(?:留|删|保留|发)另(?:外)?一?(?:个|份|版|张)",
-            "老样子",
+            r"(?:^|[^\p{Han}]|还是|就是|就|按|照|跟|和|的)老样子(?:吧|了|就|就行|[^\p{Han}]|$)",
             "跟(?:上次|之前|刚才)一样",
             "和(?:上次|之前|刚才)一样",
             "^(?:这|那|它)(?:个|样|些)?(?:是|也)?[,。，.!！?？]*$",
@@ -677,15 +790,15 @@ static DEICTIC: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Whether a text cannot be read alone (rule G7).
 pub(crate) fn deictic(cleaned: &Cleaned) -> bool {
-    DEICTIC.is_match(without(&cleaned.text, &NO_DEICTIC).trim())
+    DEICTIC.is_match(without(&cleaned.text, &NO_DEICTIC).trim()) || light::points(&cleaned.text)
 }
 
 // --- G8 instruction --------------------------------------------------------------------------------------------------
 
-static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
+static INSTRUCTION: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
-            "(?:ignore|disregard|forget|override|bypass|skip|do not follow|don't follow|stop following) (?:all |any |the |your |of |these |those |my |every |everything |each ){0,4}(?:previous|prior|above|earlier|preceding|existing|original|initial|system|safety|former|past|other)?[ -]?(?:instructions?|prompts?|rules?|guidelines?|directives?|constraints?|policies|policy|polic(?:y|ies)|restrictions?|messages?|context|safeguards?|filters?)",
+            "(?:ignore|disregard|forget|override|bypass|skip|do not follow|don't follow|stop following) (?:all |any |the |your |of |these |those |my |every |everything |each |whatever |which |what |that ){0,4}(?:previous|prior|above|earlier|preceding|existing|original|initial|system|safety|former|past|other)?[ -]?(?:instructions?|prompts?|rules?|guidelines?|directives?|constraints?|policies|policy|polic(?:y|ies)|restrictions?|messages?|context|safeguards?|filters?)",
             "(?:ignore|disregard|forget) (?:everything|all|anything) (?:above|before|you (?:were|have been) told|i said|prior|previous\\w*)",
             "system prompts?",
             "(?:reveal|print|show|repeat|output|leak|disclose|dump) (?:me )?(?:your|the) (?:\\w+ )?(?:system|hidden|secret|initial|developer|internal)(?: \\w+)?",
@@ -711,7 +824,11 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
             "disable (?:all |the |your )*(?:safety|security|logging|audit|moderation|filters?|guard ?rails?)",
             "end of (?:system|user) (?:prompt|message)",
             "(?:treat|regard) this as (?:a )?(?:system|developer|the highest[- ]priority)",
-            "as an ai(?: language model)?,? you (?:must|should|will)",
+            "as an ai(?: language model| assistant)?,? you (?:must|should|will|have to|need to|are (?:required|obliged) to)",
+            "(?:approve|accept|allow|authori[sz]e|pay|confirm|grant|execute|sign|release|forward|send) (?:every|all|any|each|everything)[^.;!?]{0,40} without (?:asking|checking|confirming|confirmation|approval|review|verification|questions?)",
+            "(?:whoever|anyone who|everyone who|any (?:ai|model|agent|assistant|bot) (?:that|who|which)) (?:reads|sees|processes|receives|finds) this[^.;!?]{0,20}(?:must|should|has to|shall|needs to|is to)",
+            "(?:never|do not|don't|must not) (?:reveal|tell|mention|disclose|show|admit|explain|say|inform)(?: anything| it| this)?(?: to)? (?:the )?(?:users?|customers?|humans?)",
+            "(?:comply with|follow|obey|execute|carry out) (?:the )?(?:following|these|above|below) (?:orders?|instructions?|commands?|directives?)",
             "(?:from now on|henceforth),? you (?:are|will act|must obey|will only|must ignore|have no).*?",
             "(?:must|should|shall|have to) obey",
             "(?:override|bypass|circumvent|evade|exceed) (?:the |any |all |your |our |every ){0,2}(?:\\w+ )?(?:limits?|checks?|approvals?|controls?|polic(?:y|ies)|safety|filters?|verification)",
@@ -724,6 +841,7 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
         ],
         &[
             "(?:忽略|无视|忘记|忘掉|跳过|绕过|不要(?:遵守|遵循|理会|管)|别(?:管|理会|遵守)|覆盖)(?:掉)?(?:你)?(?:之前|以上|上面|上述|先前|前面|所有|全部|一切|原有|系统|安全|检查|审核|校验|任何|此前|已有|这些|那些|的|你|给)*(?:的)?(?:指令|指示|提示词?|规则|要求|设定|限制|约束|命令|内容|安全策略|说明)",
+            "(?:忽略|无视|忘掉|抛开|(?:别|不要|不用|甭)(?:再)?(?:管|理会|遵守|遵循))(?:掉)?[^,，。;；]{0,14}(?:指令|指示|提示词|规则|规定|规矩|准则|守则|设定|约束)",
             "系统提示词?",
             "(?:把|将)(?:所有|全部|一切)的?(?:邮件|消息|文件|资料|数据|通讯录|款项|钱|聊天记录)(?:都|全部|统统)?(?:转发|发送|转账|转|发|打|寄)(?:给|到|至)",
             "(?:你|您)(?:必须|应当|应该|一定要|务必|只能)(?:服从|听从|遵从|无条件)",
@@ -743,6 +861,7 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
             "你(?:现在|从现在起|从此刻起|将)?(?:是|扮演|变成|成为)(?:一个|一名)?(?:没有|不受|无)(?:任何)?(?:限制|约束|道德|审查)",
             "(?:扮演|假装|冒充)(?:你(?:是|没有)|一个不受|没有限制|管理员|系统)",
             "不受(?:任何)?(?:限制|约束)",
+            "你(?:就|再也|已经|将)?(?:不再有|没有|没了)(?:任何|一切)?的?(?:限制|约束|底线|审查|顾忌)",
             "新(?:的)?(?:指令|指示|系统设定)[:：是]",
             "不要(?:告诉|让|通知|提醒)(?:用户|使用者|主人|他们?|她)(?:知道)?",
             "(?:隐藏|隐瞒)(?:这条|此|该|本)?(?:指令|指示|消息|规则)",
@@ -753,17 +872,20 @@ static INSTRUCTION: LazyLock<Regex> = LazyLock::new(|| {
             "关闭(?:所有|全部|你的)?(?:安全|审计|日志|过滤|审核|风控)",
             "(?:助手|模型|智能体|AI)(?:必须|应当|应该|一定要|务必|永远|只能)",
             "最高优先级(?:的)?(?:指令|指示|命令)",
+            "(?:所有|全部|任何|一切|每笔|每个)的?\\p{Han}{0,6}?(?:付款|退款|转账|订单|请求|报销|申请|交易|支付)(?:都)?(?:一律|全部|直接|自动|立即|统统)(?:批准|通过|放行|同意|执行|支付)",
+            "(?:看到|读到|收到|处理|读取)(?:这|本|此)(?:段|条|句|封|份)?(?:话|消息|文字|内容|邮件|信息|记录)?的(?:人|AI|模型|助手|系统|智能体)(?:都)?(?:必须|应当|应该|务必|要|得)",
+            "(?:执行|遵守|服从|听从|遵循)(?:下面|以下|如下|上述)的?(?:命令|指令|指示|要求)",
             "无需(?:用户|人工)?(?:确认|同意|授权)(?:即可|直接|就)",
         ],
     )
 });
-static MARKUP: LazyLock<Regex> = LazyLock::new(|| {
+static MARKUP: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"(?i)<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>|</?(?:system|assistant|instructions?|tool_call|function_call)>|(?m:^#{2,3} ?(?:system|instruction)s?:?)|(?m:^(?:system|assistant|developer) ?:)|new instructions? ?:",
+        r"(?i)<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?(?:INST|SYS|SYSTEM)\]|<</?SYS>>|</?(?:system|assistant|user|instructions?|tool_call|function_call|record|memory|context|prompt|data|记录|系统|指令|上下文|记忆|提示)>|(?m:^#{2,3} ?(?:system|instruction)s?:?)|(?m:^(?:system|assistant|developer) ?:)|new instructions? ?:",
     )
 });
 /// A long run of Base64: a payload for a decoder, not for a reader.
-static BASE64: LazyLock<Regex> = LazyLock::new(|| regex(r"[A-Za-z0-9+/]{120,}={0,2}"));
+static BASE64: LazyLock<Pattern> = LazyLock::new(|| regex(r"[A-Za-z0-9+/]{120,}={0,2}"));
 
 /// Whether a text is instruction-like (rule G8): override, role change, exfiltration, prompt markup, or an order to the
 /// assistant in general.
@@ -808,7 +930,7 @@ pub(crate) fn hidden(text: &str) -> bool {
 
 // --- G11 durable -----------------------------------------------------------------------------------------------------
 
-static NO_DURABLE: LazyLock<Regex> = LazyLock::new(|| {
+static NO_DURABLE: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:do|did|can|can't|cannot|don't|didn't|could|couldn't) (?:you |i |not )?remember",
@@ -835,7 +957,7 @@ static NO_DURABLE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// Orders for the future: they last whoever is spoken of.
-static ORDER: LazyLock<Regex> = LazyLock::new(|| {
+static ORDER: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "from now on(?:wards?)?",
@@ -896,11 +1018,12 @@ static ORDER: LazyLock<Regex> = LazyLock::new(|| {
             "固定(?:用|走|是|在)",
             "不再",
             "再也不",
+            "(?:千万|永远|绝对|切记|一定)(?:别|不要|不能|不许|勿)(?:在|给|跟|和|把|叫|打|用|发|让|约|安排)",
         ],
     )
 });
 /// Words of habit: they say that something lasts of whom they are said of.
-static CUSTOM: LazyLock<Regex> = LazyLock::new(|| {
+static CUSTOM: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["always", "never", "every time", "each time", "whenever", "forever", "in general"],
         &[
@@ -921,14 +1044,14 @@ static CUSTOM: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// The user as the one spoken of, before a word of habit.
-static FIRST_PERSON: LazyLock<Regex> = LazyLock::new(|| {
+static FIRST_PERSON: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["i", "i'm", "i've", "i'd", "i'll", "we", "we're", "we've", "(?:the )?user", "me", "myself"],
         &["我", "咱", "本人", "用户"],
     )
 });
 /// Somebody else as the one spoken of.
-static THIRD_PERSON: LazyLock<Regex> = LazyLock::new(|| {
+static THIRD_PERSON: LazyLock<Table> = LazyLock::new(|| {
     let people = "boss|manager|colleagues?|coworkers?|co-workers?|wife|husband|partner|friends?|doctors?|dentist|teachers?|mother|mom|mum|mama|father|dad|papa|parents|brothers?|sisters?|sons?|daughters?|kids?|child|children|baby|uncle|aunt|cousins?|grandma|grandpa|grandmother|grandfather|granny|nephew|niece|lawyer|clients?|customers?|suppliers?|vendors?|landlord|landlady|neighbou?rs?|roommate|flatmate|girlfriend|boyfriend|fiancée?|ex|professor|coach|nurse|therapist|mother-in-law|father-in-law|in-laws|guy|man|woman|people|folks|team ?mates?|intern|assistant|waiter|driver";
     let en = [
         "(?:he|she|they|you|it|his|her|their|your|its|someone|somebody|everyone|everybody|nobody|people|who)".to_owned(),
@@ -946,18 +1069,57 @@ static THIRD_PERSON: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// A statement that begins with somebody near the user. "My wife and I" are not among them.
-static KIN: LazyLock<Regex> = LazyLock::new(|| {
-    regex(concat!(
-        r"(?i)^\W*(?:my|our) (?:[\w-]+ ){0,2}?(?:wife|husband|partner|friend|mother|mom|mum|father|dad|brother|sister|son|daughter|",
-        r"kid|child|baby|uncle|aunt|cousin|grandma|grandpa|grandmother|grandfather|nephew|niece|boss|manager|colleague|neighbou?r|",
-        r"roommate|flatmate|girlfriend|boyfriend)s?(?:-in-law)? (?:is|was|has|had|lives?|works?|likes?|loves?|hates?|prefers?|eats?|",
-        r"drinks?|drives?|needs?|wants?|uses?|takes?|plays?|speaks?|owns?|can|will|does)\b|",
-        r"^\W*(?:我的?|咱)(?:家的?)?(?:爸爸?|妈妈?|爷爷|奶奶|姥姥|外公|外婆|哥哥?|姐姐?|弟弟?|妹妹?|儿子|女儿|孩子|老婆|老公|妻子|丈夫|媳妇|男朋友|女朋友|",
-        r"叔叔|阿姨|舅舅|姑姑|同事|同学|朋友|室友|邻居|老板|领导|经理)(?:他|她)?(?:[^和跟与及、]|$)"
-    ))
+static KIN: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (
+                "<kin>",
+                concat!(
+                    "(?:wife|husband|partner|friend|mother|mom|mum|father|dad|brother|sister|son|daughter|kid|child|baby|uncle|aunt|cousin|grandma|grandpa|",
+                    "grandmother|grandfather|nephew|niece|fianc[eé]e?|spouse|granddaughter|grandson|stepson|stepdaughter|toddler|teenager|twin|eldest|oldest|youngest|",
+                    "parent|grandparent|in-law|ex|girlfriend|boyfriend|roommate|flatmate|buddy|pal|neighbou?r|boss|manager|colleague|co-?worker|team lead|intern|",
+                    "lawyer|doctor|dentist|teacher|coach|landlord|tenant|assistant|client|customer|supplier)s?(?:-in-law)?(?:,? (?-i:\\p{Lu})[\\p{L}'-]+,?)?",
+                ),
+            ),
+            // Somebody by a title or a name, told by what people do.
+            (
+                "<somebody>",
+                r"(?:Uncle|Aunt|Auntie|Grandma|Grandpa|Granny|Mum|Mom|Dad|Dr\.?|Mr\.?|Mrs\.?|Ms\.?|Prof\.?)(?: (?-i:\p{Lu})[\p{L}'-]+)?",
+            ),
+            (
+                "<does>",
+                concat!(
+                    "is|was|has|had|lives?|works?|likes?|loves?|hates?|prefers?|eats?|drinks?|drives?|needs?|wants?|uses?|takes?|plays?|speaks?|owns?|can|will|does|got|went|",
+                    "made|moved|bought|joined|started|quit|studied|worked|lived|studies|teaches|runs|goes|gets|keeps|collects|sings|writes|cooks|travels|swims|rides|paints|smokes|wears|watches",
+                ),
+            ),
+            (
+                "<亲>",
+                concat!(
+                    "老大|老二|老三|闺女|丫头|娃|宝宝|双胞胎|爸妈|父母|父亲|母亲|公公|婆婆|岳父|岳母|嫂子|姐夫|妹夫|弟媳|侄子|侄女|外甥女?|孙子|孙女|表[哥姐弟妹]|堂[哥姐弟妹]|",
+                    "姨妈|姑妈|舅妈|伯伯|伯父|婶婶|对象|未婚[夫妻]|前任|前妻|前夫|闺蜜|死党|发小|师父|徒弟|客户|房客|租客|上司|助理|实习生|医生|律师|",
+                    "爸爸?|妈妈?|爷爷|奶奶|姥姥|外公|外婆|哥哥?|姐姐?|弟弟?|妹妹?|儿子|女儿|孩子|老婆|老公|妻子|丈夫|媳妇|男朋友|女朋友|叔叔|阿姨|舅舅|姑姑|同事|同学|朋友|室友|邻居|老板|领导|经理",
+                ),
+            ),
+        ],
+        &[
+            r"^\W*(?:(?:only|even|just|both|all) )?(?:my|our|his|her) (?:[\w-]+ ){0,2}?<kin> (?:<does>)(?-u:\b)",
+            r"^\W*<somebody> (?:<does>)(?-u:\b)",
+            "^\\W*(?:只有|就|连|唯独|光)?(?:我的?|咱|我们的?)(?:家的?)?(?:大|小|二|三|亲|干)?(?:<亲>)(?:他|她)?(?:[^和跟与及、]|$)",
+        ],
+    )
 });
 /// A statement that begins with the user.
-static USER: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:I|I'm|I've|the user)\b|用户|本人|我)"));
+static USER: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:I|I'm|I've|the user)\b|用户|本人|我)"));
+
+/// That the user has a brother, or a dog, is said of the brother, or of the dog, as well.
+static HAS_SOMEBODY: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(concat!(
+        r"(?i)^\W*(?:I|the user)(?:'ve)? (?:has|have|got|owns?|own|lives? with|is married to|is the \w+ of)(?: got)? (?:[\w-]+ ){0,4}?(?:wife|husband|partner|friend|brother|sister|",
+        r"son|daughter|kid|kids|child|children|bab(?:y|ies)|uncle|aunt|cousin|nephew|niece|boss|manager|colleague|roommate|flatmate|girlfriend|boyfriend|twins?|dog|cat|parents?|assistant|",
+        r"doctor|dentist|lawyer|coach|landlord)s?(?-u:\b)|^\W*(?:我|用户)(?:家)?(?:里)?(?:有|养)[^,，。;；]{0,8}(?:哥|姐|弟|妹|儿子|女儿|孩子|老婆|老公|妻子|丈夫|朋友|同事|室友|双胞胎|狗|猫|老板|医生|律师)"
+    ))
+});
 
 /// Whether a text speaks of somebody near the user (rule G12).
 pub(crate) fn of_kin(cleaned: &Cleaned) -> bool {
@@ -966,11 +1128,11 @@ pub(crate) fn of_kin(cleaned: &Cleaned) -> bool {
 
 /// Whether a text speaks of the user (rule G12).
 pub(crate) fn of_user(cleaned: &Cleaned) -> bool {
-    USER.is_match(&cleaned.text) && !KIN.is_match(&cleaned.text)
+    USER.is_match(&cleaned.text) && !KIN.is_match(&cleaned.text) && !HAS_SOMEBODY.is_match(&cleaned.text)
 }
 
 /// What goes wrong: a complaint about a thing is no rule for the future, however often it happens.
-static COMPLAINT: LazyLock<Regex> = LazyLock::new(|| {
+static COMPLAINT: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:complain|moan|nag|crash|jam|fail|break|freez|froze|hang|lag|forget|forgot|los|leak|stall|disconnect|overheat|glitch|annoy|bother|ruin|mess)\\w*",
@@ -989,7 +1151,7 @@ static COMPLAINT: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// Ends a clause for the search of its subject.
-static SUBJECT_END: LazyLock<Regex> = LazyLock::new(|| {
+static SUBJECT_END: LazyLock<Pattern> = LazyLock::new(|| {
     regex(r"(?i)[,，;；。.!！?？、:：\n]|(?-u:\b)(?:but|because|so|and then|although|though|while)(?-u:\b)|但是?|因为|所以|而且")
 });
 
@@ -1001,11 +1163,11 @@ pub(crate) fn durable(cleaned: &Cleaned) -> bool {
         return true;
     }
     CUSTOM.find_iter(&text).any(|cue| {
-        let from = SUBJECT_END.find_iter(&text[..cue.start()]).last().map_or(0, |end| end.end());
-        let to = SUBJECT_END.find(&text[cue.end()..]).map_or(text.len(), |end| cue.end() + end.start());
-        let (own_subject, clause) = (text[from..cue.start()].trim(), &text[from..to]);
+        let from = SUBJECT_END.find_iter(&text[..cue.start]).last().map_or(0, |end| end.end());
+        let to = SUBJECT_END.find(&text[cue.end..]).map_or(text.len(), |end| cue.end + end.start());
+        let (own_subject, clause) = (text[from..cue.start].trim(), &text[from..to]);
         // A clause without a subject of its own goes on about that of the clauses before it.
-        let subject = if own_subject.chars().any(char::is_alphabetic) { own_subject } else { &text[..cue.start()] };
+        let subject = if own_subject.chars().any(char::is_alphabetic) { own_subject } else { &text[..cue.start] };
         let others = THIRD_PERSON.is_match(subject);
         let own = FIRST_PERSON.is_match(subject) && !others;
         own || !others && !COMPLAINT.is_match(clause)
@@ -1014,7 +1176,7 @@ pub(crate) fn durable(cleaned: &Cleaned) -> bool {
 
 // --- G9 strong wording -----------------------------------------------------------------------------------------------
 
-static NO_STRONG: LazyLock<Regex> = LazyLock::new(|| {
+static NO_STRONG: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "never ?mind",
@@ -1032,7 +1194,7 @@ static NO_STRONG: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static STRONG: LazyLock<Regex> = LazyLock::new(|| {
+static STRONG: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "never",
@@ -1098,18 +1260,20 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Whether a text is strongly worded (rule G9).
 pub(crate) fn strong(cleaned: &Cleaned) -> bool {
-    STRONG.is_match(&without(&cleaned.text, &NO_STRONG))
+    STRONG.says(&cleaned.text, &NO_STRONG)
 }
 
 // --- G12 reported speech ---------------------------------------------------------------------------------------------
 
-static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
+static NO_REPORTED: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "(?:i|you|we|as i|like i|i've|i have) (?:just )?(?:said|say|told|mentioned|asked|wrote|think|thought)",
             "i told (?:my|the|him|her|them) ?\\w*",
+            "(?:i|you|we) (?:just |already |always |once )?(?:said|wrote|replied)",
             "that said",
             "it says",
+            "(?:said|says|say) (?:it |that |this )?to (?:everyone|everybody|me|him|her|them|us|people|strangers|anyone)",
             "(?:said|says|say) (?:so|hello|hi|goodbye|bye|thanks|grace|no|yes|nothing)",
             "(?:said|says|say) it (?:daily|again|often|twice|aloud|all the time|a lot|every \\w+)",
             "(?:reads|writes|reports|claims|states|requests) (?:of|to|per|from|are|were|time|fail|take|need)",
@@ -1122,11 +1286,17 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
             r"(?:writes?|wrote) [^\x00-\x7f]",
             "说明(?:书|文|一下|页)",
             "产品说明",
-            "说(?:法|英|中|日|德|韩|俄|粤|汉|外|方|普通|西班牙)(?:语|文|话)",
+            "说(?:[\\p{Han}&&[^我你他她它]]{1,4}(?:语|话)|[法英中日德韩俄]文)",
             "小说",
-            "听说(?:唱|书)",
+            "听说(?:唱|书|读写|能力|课|训练)",
             "说话",
             "听我说",
+            "不(?:让|准|许)我",
+            "我(?:已经|都|也|就|刚|昨天|今天|早)*(?:跟|和|对|向|给|告诉)[^,，。;；]{1,8}(?:说|讲|提)(?:过|了|好)",
+            "(?:忘了|忘记|补充|再|顺便|先|想|得|该|没|来|要|多|直|只)(?:跟你|和你|一句|一下)?(?:说|讲|提)(?:一句|一下|过|了)?[:：,，]?",
+            "(?:需要|请|要|记得|帮忙|麻烦|提前|能|可以|别|不要|不用|务必|随时|每次|到时候?|必须|得)[^,，。;；]{0,8}(?:提醒|告诉|通知|劝|叫|提示)我",
+            "(?:大家|同事们?|朋友们?|家人|人家|身边的?人|都)(?:们)?(?:都|也|一直)?(?:管|叫|喊|称呼?)我(?:作|为)?\\p{Han}{1,4}(?:$|[,，。!！])",
+            "(?:可以|应该|应当|总的来|总体来|严格(?:来|地)?|简单(?:来|地)?|具体(?:来)?|坦白|一般|通常|对我来|不得不|怎么|别|没的|好)说",
             "(?:都|一直|也)?(?:这么|这样)叫我",
             "说实话",
             "老实说",
@@ -1136,8 +1306,13 @@ static NO_REPORTED: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
-static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
-    let verb = "said|says|say|told|tells|mentioned|mentions|claim(?:s|ed)|thinks?|thought|reckons?|believes?|wrote|writes|insists?|insisted|suggest(?:s|ed)|asked|asks|wants|announced|reported|reports|promised|complained|recommend(?:s|ed)|argues|argued|states|stated|denies|denied|warned|replied|explained|confirmed|suspects?|suspected|diagnosed|guesses|guessed|assumes|assumed|worries|hopes";
+static REPORTED: LazyLock<Table> = LazyLock::new(|| {
+    // Somebody, not something: "my dentist", "two of my colleagues", "the guy next door".
+    let who = "(?:my|our|his|her|their|some|one|another|every|most|all|two|three|many|several) (?:of (?:my|our|the) )?(?:[\\w'-]+ ){0,2}?[\\w'-]+|the (?:guy|lady|woman|man|girl|boy|kids?|folks|neighbou?rs?|vet|doc|doctor|plumber|mechanic|nurse|waiter|clerk|teacher|coach|boss|driver|agent|police|news|forecast|media|press)(?: (?:at|next|from|in) (?:the |my |our )?\\w+)?|(?:everyone|everybody|someone|somebody|nobody|people|folks)(?: (?:at|in|from) (?:the |my |our )?\\w+)?|doctors|scientists|experts|mum|mom|dad|grandma|grandpa";
+    let often = "just|also|always|often|once|has|have|had|already|all|still|now|recently|keeps?|kept|used to|likes? to|tends? to|never stops?|constantly|basically";
+    let told = "said|says|say|tells|told|mentioned|claims|claimed|thinks|thought|reckons|believes|believed|insists|insisted|complains|complained|recommends|recommended|argues|argued|warns|warned|replied|explained|suspects|suspected|hopes";
+    let teases = "saying|telling|claiming|insisting|joking|complaining|swears?|swore|jokes?|joked|reckon|think|believe|remarked|predicts|predicted|accuses?|accused";
+    let verb = "said|says|say|told|tells|mentioned|mentions|claim(?:s|ed)|thinks?|thought|reckons?|believes?|wrote|writes|insists?|insisted|suggest(?:s|ed)|asked|asks|wants (?:me|us|that)|announced|reported|reports|promised|complained|recommend(?:s|ed)|argues|argued|states|stated|denies|denied|warned|replied|explained|confirmed|suspects?|suspected|diagnosed|guesses|guessed|assumes|assumed|worries|hopes";
     let en = [
         format!(
             "(?:he|she|they|somebody|someone|everyone|everybody|people|one of (?:my|our|the) \\w+) (?:just |also |always |often |once |has |have |had |already |both |all )*(?:{verb})"
@@ -1149,25 +1324,70 @@ static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
         "according to (?:my|our|the|his|her|their|(?-i:[A-Z])\\w*)(?: \\w+)?".to_owned(),
         "i(?:'ve| have)? (?:was told|heard|been told|overheard|read (?:that|in the news|somewhere|online))(?: (?:that|from|by|it|somewhere))?".to_owned(),
         "i was (?:told|informed|advised)".to_owned(),
+        "[\"”’'],? (?:says|said|writes|wrote|replied|insists|claims) (?:my|our|the|his|her|their) \\w+".to_owned(),
+        "(?:says|said) (?:my|our) \\w+".to_owned(),
+        // Whoever it is that says something of the user, or that something is so.
+        format!(
+            "(?:{who}) (?:{often} )*(?:{told}|{teases}) (?:that|the|i|i'm|i've|i'd|i'll|my|we|we're|our|me|us|it's|it is)"
+        ),
+        format!(
+            "(?:mum|mom|mama|dad|papa|grandma|grandpa|granny|nana|uncle \\w+|aunt \\w+|auntie|(?:my|our|his|her|the) (?:\\w+ )?\\w+) (?:{often} )*(?:warned|assured|informed|advised|convinced|reminded|promised|swears?|swore|teased) (?:us|me|that|everyone|everybody|our|my)"
+        ),
+        "(?:my|our|the|his|her|a|an) (?:\\w+ )?[a-z]{3,}(?:ist|ian|ant|man|woman|guy|lady|scope|mate)s? (?:just |also |always |once |has |had )*(?:said|says|told|thinks|thought|claims|claimed|reckons|insists|believes|mentioned|warned|promised|swears)".to_owned(),
+        "i(?:'m| am| was|'ve been| have been| keep being| got) (?:being )?(?:told|informed|advised|warned|accused)(?: (?:that|i|by|of))".to_owned(),
+        // What is said is named with its speaker.
+        "in (?:the words|the opinion|the view|the eyes) of (?:my|our|the|a|an|(?-i:[A-Z]))\\w*".to_owned(),
+        "in (?:my|our|his|her|their|the) \\w+'s (?:opinion|view|words|eyes|book)".to_owned(),
+        "(?:as|like) (?:my|our|the|his|her|(?-i:[A-Z]))\\w*(?: \\w+)? (?:puts it|likes to say|always says|would say|says|said|put it)".to_owned(),
+        "(?:if you (?:ask|believe|listen to)|going by|judging by|acc(?:ording)? to) (?:my|our|the|his|her) \\w+|to hear (?:my|our|the|his|her) \\w+ (?:tell|talk)".to_owned(),
+        "(?:my|our|the|his|her|(?-i:[A-Z])\\w*) ?\\w* (?:goes|went|was like|is like|were like|yelled|shouted|whispered|texted|messaged|posted|tweeted)(?:[:,] ?[\"']| ?\")".to_owned(),
+        "\\w+[.!?]?[\"'],? (?:is|was) (?:what|how|all|something) (?:my|our|the|his|her|he|she|they|(?-i:[A-HJ-Z]))".to_owned(),
+        // Nobody in particular says it.
+        "(?:the|a) (?:rumou?r|gossip)(?: \\w+){0,3} (?:is|goes|has it|says)|the story goes".to_owned(),
+        "(?:word|rumou?r|gossip) (?:on the street|around (?:here|town|the office)|is going round|has it|is that)".to_owned(),
         "(?:rumou?r has it|word is|they say|in (?:his|her|their) (?:opinion|view|words))".to_owned(),
     ];
     let en: Vec<&str> = en.iter().map(String::as_str).collect();
     compile(
         &en,
         &[
-            r"(?:他们?|她们?|老板|领导|上司|同事|经理|主管|客户|朋友|老婆|老公|妻子|丈夫|妈妈?|爸爸?|母亲|父亲|医生|老师|律师|房东|邻居|室友|同学|儿子|女儿|哥哥?|姐姐?|弟弟?|妹妹?|别人|有人|大家|网友|对方|供应商|销售|HR|产品经理|总监|秘书|助理|会计|护士|教练|导师|甲方|乙方|\p{Han}(?:总|哥|姐|老师|经理|医生|主任|叔|姨)|小\p{Han}|老[王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗])(?:[^,。，;；\n吃喝]{0,6}?)(?:说|表示|提到|告诉我|告诉|认为|觉得|建议|要求|怀疑|诊断|猜测|猜|担心|透露|讲过|反馈|声称|宣称|推荐|回复说|让我|叫我|提醒我|通知我|[:：]\s*[“「]?我)",
+            r"(?:他们?|她们?|老板|领导|上司|同事|经理|主管|客户|朋友|老婆|老公|妻子|丈夫|妈妈?|爸爸?|母亲|父亲|医生|老师|律师|房东|邻居|室友|同学|儿子|女儿|哥哥?|姐姐?|弟弟?|妹妹?|姑姑|姑妈|舅舅|姨妈|叔叔|爷爷|奶奶|外公|外婆|岳父|岳母|公公|婆婆|[表堂][哥姐弟妹]|师傅|别人|有人|大家|网友|对方|供应商|销售|HR|产品经理|总监|秘书|助理|会计|护士|教练|导师|甲方|乙方|\p{Han}(?:总|哥|姐|老师|经理|医生|主任|叔|姨)|小\p{Han}|老[王李张刘陈杨赵吴周徐孙马朱胡林郭何高罗])(?:[^,。，;；\n吃喝]{0,6}?)(?:说|表示|提到|告诉我|告诉|认为|觉得|建议|要求|怀疑|诊断|猜测|猜|担心|透露|讲过|反馈|声称|宣称|推荐|回复说|让我|叫我|提醒我|通知我|[:：]\s*[“「]?我)",
             r"据\p{Han}{1,6}?(?:说|称|透露|反映|介绍)",
+            r#"(?:^|[,，。;；])[\p{Han}&&[^我你您咱听说]]{2,6}(?:说|写道|写着|回信说|回复说)(?:[:：，,]|[“「"]|我)"#,
             "据(?:说|称|悉|传)",
             "听(?:说|闻|\\p{Han}{1,4}(?:说|讲))",
             "[A-Z][a-z]+ ?(?:说|表示|提到|告诉我|认为|觉得|建议|要求)",
-            "(?:新闻|报道|文章|网上|邮件里?|公告|通知)(?:里|上|中)?(?:说|称|写(?:着|道)?|显示)",
+            "(?:新闻|报道|文章|网上|邮件里?|公告|通知|来信|信[里上中]|合同|报告|体检单|说明书|群[里上中]|微博|朋友圈|传言|坊间|外界|业内)(?:里|上|中|都)?(?:有传言)?(?:说|称|写(?:着|道)?|显示)",
+            // Whoever it is that says or blames something of the user.
+            r"(?:^|[,，。;；:：])\s*[\p{Han}&&[^我你您咱听]]{1,8}(?:老|总|一直|硬|非|偏|常|经常|天天|又|还|曾|曾经|都|也|就|跟我|对我|和我|给我|当面|背后|私下|反复|不停地?)*(?:念叨|吐槽|嫌|抱怨|认定|坚称|夸|笑话?|骂|评价|断言|预测|嚷嚷|唠叨|形容|批评|指责|指出|误会)(?:过|着|了)?(?:我|咱|，我|,我|:我|：我)",
+            r"(?:^|[,，。;；:：])\s*[\p{Han}&&[^我你您咱听]]{1,8}(?:非|偏|硬|一口咬定|信誓旦旦地?|到处|死活)(?:要)?(?:说|讲|嫌|怪)",
+            r"(?:^|[,，。;；])\s*[\p{Han}&&[^我你您咱听小]]{1,6}(?:师傅|大夫|[教裁技护客店]\p{Han}|\p{Han}{1,2}工|员|医生|大师|老师|律师|专家|学者|记者|商家|司机|老板|运势)(?:们)?(?:都|也|就|跟我|告诉我|一直)*(?:说|讲|觉得|认为|保证|断定|估计)",
+            r#"(?:^|[,，。;；])\s*[\p{Han}&&[^我你您咱]]{1,8}?(?:来了?(?:一)?句|说|讲|喊|嚷|问|留言|吐槽)[了过着]?\s*[:：,，]?\s*[“「"'‘]"#,
+            r#"(?:^|[,，。;；])\s*我的?[爸妈哥姐弟妹爷奶姨舅姑叔]\p{Han}?(?:来了?(?:一)?句|喊|嚷|问|说)[了过着]?\s*[:：,，]?\s*[“「"'‘]"#,
+            r"(?:里|们)的?人(?:都|也)?(?:以为|觉得|认为|说)我",
+            "(?:一口咬定|口口声声|赌咒发誓|信誓旦旦|矢口否认|对外宣称|非要说)",
+            // What is said is named with its speaker.
+            "[”」\"](?:是|就是|这话是|这是)[^,，。]{0,6}(?:的口头禅|说的|常说的|的原话|的名言|挂在嘴边)",
+            "(?:用|按|照|借用|套用)\\p{Han}{1,8}的(?:话(?:来)?(?:说|讲)|(?:说法|意思|口气)(?:来|，|,|就是))",
+            "(?:在|照|据|依)(?:我的?)?[\\p{Han}&&[^我你您咱]]{1,6}(?:看来|眼里|眼中|口中|嘴里|的看法)",
+            // Nobody in particular says it.
+            "(?:坊间|外面|网上|厂里|公司里|村里|楼里|群里|圈里|业内|大家|人人)(?:都|也|一直)?(?:在)?(?:传(?:说|言|闻|,|，|我|要)|风传|流传|议论)",
+            "有(?:人|传言|消息|说法|同事|朋友|小道消息)(?:说|称|认为|指出|传|爆料)",
+            "(?:被|让)\\p{Han}{1,6}(?:说|骂|嫌|夸|形容)(?:成|作|是|为)",
         ],
+    )
+});
+
+/// "教练跟我说": what follows is the coach's, although "我说" stands in it. "有事请跟我说" asks somebody to speak.
+static SAID_TO_ME: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"(?:^|[,，。;；])\s*[\p{Han}&&[^我你您咱听请别不要有接随可能先直]]{1,8}(?:跟|对|向|和)(?:我们?|咱们?)(?:都|又|也|还)?(?:说|讲|提|透露|保证|承诺|反映)",
     )
 });
 
 /// Whether a text reports the words of others (rule G12): "my boss said", "他说".
 pub(crate) fn reported(cleaned: &Cleaned) -> bool {
-    REPORTED.is_match(&without(&cleaned.text, &NO_REPORTED))
+    REPORTED.says(&cleaned.text, &NO_REPORTED) || SAID_TO_ME.is_match(&cleaned.text)
 }
 
 /// Content characters of rule G5.
@@ -1208,7 +1428,18 @@ mod tests {
         {
             assert!(noise(&Cleaned::new(text)), "{text}");
         }
-        for text in ["Hey Melanie!", "Wow, Caroline!", "Thanks, Bob", "Good morning Ada."] {
+        for text in [
+            "Hey Melanie!",
+            "Wow, Caroline!",
+            "Thanks, Bob",
+            "Good morning Ada.",
+            "呃……那个……怎么说呢",
+            "um, so, you know",
+            "木问题",
+            "早啊家人们",
+            "溜了溜了",
+            "666",
+        ] {
             assert!(noise(&Cleaned::new(text)), "{text}");
         }
         for text in ["Hey Melanie, I moved to Rome.", "Sure, I like tea", "Thanks to Bob we won"] {

@@ -2,11 +2,12 @@
 //! proposes; whether a command is well formed is checked here, whether it may be stored is the gate's. Without one, or when it
 //! fails, the rules decide.
 
-use crate::http::{self, Unread};
+use crate::chat::{Chat, Message};
+use crate::http::Failure;
 use crate::tokens;
 use async_trait::async_trait;
-use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
+use secrecy::SecretString;
+use serde::Deserialize;
 use std::fmt;
 use std::time::Duration;
 use strata_core::policy::observe::{Command, RawCommand, checked};
@@ -34,6 +35,15 @@ pub enum ExtractError {
     /// The provider, its answer or the configuration is not what is expected.
     #[error("extractor: {0}")]
     Refused(String),
+}
+
+impl From<Failure> for ExtractError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unavailable { what, .. } => Self::Unavailable(what),
+            Failure::Refused(what) => Self::Refused(what),
+        }
+    }
 }
 
 /// What an extractor is shown.
@@ -81,43 +91,8 @@ impl HttpExtractorConfig {
 /// The client.
 #[derive(Debug)]
 pub struct HttpExtractor {
-    config: HttpExtractorConfig,
-    endpoint: reqwest::Url,
-    client: reqwest::Client,
-}
-
-#[derive(Serialize)]
-struct Request<'a> {
-    model: &'a str,
-    messages: Vec<Message<'a>>,
-    temperature: f32,
-    response_format: Format,
-}
-
-#[derive(Serialize)]
-struct Format {
-    r#type: &'static str,
-}
-
-#[derive(Serialize)]
-struct Message<'a> {
-    role: &'static str,
-    content: &'a str,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    choices: Vec<Choice>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: Said,
-}
-
-#[derive(Deserialize)]
-struct Said {
-    content: String,
+    chat: Chat,
+    max_tokens: u32,
 }
 
 #[derive(Deserialize)]
@@ -133,18 +108,17 @@ impl HttpExtractor {
     /// [`ExtractError::Refused`] naming the setting that is out of range.
     pub fn new(config: HttpExtractorConfig) -> Result<Self, ExtractError> {
         let refused = |what: &str| ExtractError::Refused(what.to_owned());
-        let endpoint = http::endpoint(&config.base_url, "chat/completions").map_err(refused)?;
-        if config.max_tokens == 0 || config.timeout.is_zero() || config.model.is_empty() {
-            return Err(refused("max_tokens and timeout are above 0, the model has a name"));
+        if config.max_tokens == 0 {
+            return Err(refused("max_tokens is above 0"));
         }
-        let client = http::client(config.timeout).map_err(refused)?;
-        Ok(Self { config, endpoint, client })
+        let chat = Chat::new(&config.base_url, config.api_key, &config.model, config.timeout).map_err(refused)?;
+        Ok(Self { chat, max_tokens: config.max_tokens })
     }
 
     /// The conversation as the model is shown it: newest turns first into the budget, in their order.
     fn messages<'a>(&self, asked: &Asked<'a>) -> Vec<Message<'a>> {
-        let turn = tokens::cut(asked.turn, self.config.max_tokens);
-        let mut left = self.config.max_tokens - tokens::count(turn).min(self.config.max_tokens);
+        let turn = tokens::cut(asked.turn, self.max_tokens);
+        let mut left = self.max_tokens - tokens::count(turn).min(self.max_tokens);
         let mut earlier = Vec::new();
         for (role, text) in asked.before.iter().rev() {
             let cost = tokens::count(text);
@@ -166,36 +140,8 @@ impl HttpExtractor {
 impl Extractor for HttpExtractor {
     async fn extract(&self, asked: &Asked<'_>) -> Result<Vec<Command>, ExtractError> {
         let refused = |what: &str| ExtractError::Refused(what.to_owned());
-        let unavailable = |what: &str| ExtractError::Unavailable(what.to_owned());
-        let body = Request {
-            model: &self.config.model,
-            messages: self.messages(asked),
-            temperature: 0.0,
-            response_format: Format { r#type: "json_object" },
-        };
-        let mut request = self.client.post(self.endpoint.clone()).json(&body);
-        if let Some(key) = &self.config.api_key {
-            request = request.bearer_auth(key.expose_secret());
-        }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| unavailable(if error.is_timeout() { "no answer in time" } else { "not reachable" }))?;
-        let status = response.status();
-        if status == reqwest::StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            return Err(ExtractError::Unavailable(format!("status {}", status.as_u16())));
-        }
-        if !status.is_success() {
-            return Err(ExtractError::Refused(format!("status {}", status.as_u16())));
-        }
-        let content = http::content(response, MAX_ANSWER_BYTES).await.map_err(|unread| match unread {
-            Unread::BrokeOff => unavailable("the answer broke off"),
-            Unread::TooLarge => refused("the answer is too large"),
-        })?;
-        let answer: Answer = serde_json::from_slice(&content).map_err(|_| refused("the answer has another form"))?;
-        let said = answer.choices.into_iter().next().ok_or_else(|| refused("the answer has another form"))?.message.content;
-        let commands: Commands =
-            serde_json::from_str(said.trim()).map_err(|_| refused("the model's answer is no list of commands"))?;
+        let said = self.chat.ask(&self.messages(asked), MAX_ANSWER_BYTES).await?;
+        let commands: Commands = serde_json::from_str(&said).map_err(|_| refused("the model's answer is no list of commands"))?;
         checked(commands.commands).map_err(|fault| {
             let field = fault.fields.first().map_or("commands", |first| first.field.as_str());
             ExtractError::Refused(format!("the model's answer breaks the schema at {field}"))
@@ -234,7 +180,7 @@ mod tests {
             {"op": "create", "type": "FACT", "content": "The user lives in Hangzhou.", "importance": 4, "quote": "我住在杭州。"},
             {"op": "delete", "target": "profile.city", "quote": "我住在杭州。"},
         ]});
-        let (base, seen) = provider(vec![("200 OK", said(&commands.to_string()))], Value::clone).await;
+        let (base, seen) = provider(vec![("200 OK", said(&commands.to_string()))], Value::clone);
         let extractor = extractor(&base);
         assert!(!format!("{extractor:?}").contains("k-123"));
         let commands = extractor.extract(&ASKED).await.expect("commands");
@@ -266,10 +212,10 @@ mod tests {
                 refused("the model's answer breaks the schema at commands[0].op"),
             ),
         ] {
-            let (base, _) = provider(vec![(status, answer)], Value::clone).await;
+            let (base, _) = provider(vec![(status, answer)], Value::clone);
             assert_eq!(extractor(&base).extract(&ASKED).await, Err(error), "{status}");
         }
-        let (base, _) = provider(vec![("200 OK", said(" {\"commands\": []}\n"))], Value::clone).await;
+        let (base, _) = provider(vec![("200 OK", said(" {\"commands\": []}\n"))], Value::clone);
         assert_eq!(extractor(&base).extract(&ASKED).await, Ok(vec![]));
     }
 

@@ -1,13 +1,87 @@
-//! What the clients of remote providers share: addresses that are checked once, and answers of bounded size.
+//! What the clients of remote providers share: addresses that are checked once, JSON there and back, answers of bounded size.
 
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, Response, StatusCode, Url};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
+
+/// Why a provider gave no answer that can be used. Says nothing of what it was sent.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It does not answer, or with a failure that may pass.
+    Unavailable {
+        /// What happened.
+        what: String,
+        /// How long it asks to wait.
+        wait: Option<Duration>,
+    },
+    /// It, or its answer, is not what is expected; a retry does not help.
+    Refused(String),
+}
+
+impl Failure {
+    fn unavailable(what: impl Into<String>) -> Self {
+        Self::Unavailable { what: what.into(), wait: None }
+    }
+
+    pub(crate) fn refused(what: impl Into<String>) -> Self {
+        Self::Refused(what.into())
+    }
+}
+
+/// One address of a provider, behind its key.
+#[derive(Clone, Debug)]
+pub(crate) struct Provider {
+    endpoint: Url,
+    key: Option<SecretString>,
+    client: Client,
+}
+
+impl Provider {
+    /// `path` under a base. Calls nobody.
+    ///
+    /// # Errors
+    /// What is wrong with the base.
+    pub(crate) fn new(base: &str, path: &str, key: Option<SecretString>, timeout: Duration) -> Result<Self, &'static str> {
+        Ok(Self { endpoint: endpoint(base, path)?, key, client: client(timeout)? })
+    }
+
+    /// Posts JSON, once, and reads an answer of at most `most` bytes.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(crate) async fn post<A: DeserializeOwned>(&self, body: &(impl Serialize + Sync), most: usize) -> Result<A, Failure> {
+        let mut request = self.client.post(self.endpoint.clone()).json(body);
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key.expose_secret());
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| Failure::unavailable(if error.is_timeout() { "no answer in time" } else { "not reachable" }))?;
+        let status = response.status();
+        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+            let header = response.headers().get(reqwest::header::RETRY_AFTER);
+            let wait = header.and_then(|v| v.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+            return Err(Failure::Unavailable { what: format!("status {}", status.as_u16()), wait });
+        }
+        if !status.is_success() {
+            return Err(Failure::refused(format!("status {}", status.as_u16())));
+        }
+        let content = content(response, most).await.map_err(|unread| match unread {
+            Unread::BrokeOff => Failure::unavailable("the answer broke off"),
+            Unread::TooLarge => Failure::refused("the answer is too large"),
+        })?;
+        serde_json::from_slice(&content).map_err(|_| Failure::refused("the answer has another form"))
+    }
+}
 
 /// The address of `path` under a base.
 ///
 /// # Errors
 /// What is wrong with the base.
-pub(crate) fn endpoint(base: &str, path: &str) -> Result<Url, &'static str> {
+fn endpoint(base: &str, path: &str) -> Result<Url, &'static str> {
     let endpoint = Url::parse(&format!("{}/{path}", base.trim_end_matches('/'))).map_err(|_| "base_url is no URL")?;
     if !matches!(endpoint.scheme(), "http" | "https") || !endpoint.username().is_empty() || endpoint.password().is_some() {
         return Err("base_url is an http or https URL without a user");
@@ -19,7 +93,7 @@ pub(crate) fn endpoint(base: &str, path: &str) -> Result<Url, &'static str> {
 ///
 /// # Errors
 /// When none can be made.
-pub(crate) fn client(timeout: Duration) -> Result<Client, &'static str> {
+fn client(timeout: Duration) -> Result<Client, &'static str> {
     // A second installation is refused and changes nothing.
     let _installed = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
@@ -47,7 +121,7 @@ pub async fn fetch(url: &str, timeout: Duration, most: usize) -> Result<String, 
 }
 
 /// Why an answer could not be read.
-pub(crate) enum Unread {
+enum Unread {
     /// It ended early.
     BrokeOff,
     /// It is larger than the bound.
@@ -58,7 +132,7 @@ pub(crate) enum Unread {
 ///
 /// # Errors
 /// [`Unread`].
-pub(crate) async fn content(mut response: Response, most: usize) -> Result<Vec<u8>, Unread> {
+async fn content(mut response: Response, most: usize) -> Result<Vec<u8>, Unread> {
     let mut content = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|_| Unread::BrokeOff)? {
         content.extend_from_slice(&chunk);
@@ -74,54 +148,25 @@ pub(crate) async fn content(mut response: Response, most: usize) -> Result<Vec<u
 pub(crate) mod testing {
     use serde_json::Value;
     use std::sync::{Arc, Mutex};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use strata_testkit::http::{HttpDouble, Reply};
 
     /// What a provider was sent: head and body.
     pub(crate) type Seen = Arc<Mutex<Vec<(String, Value)>>>;
 
-    /// Serves HTTP/1.1 on port 0: one answer a request, the last one for ever. For an answer of `null` the request's own
-    /// body is asked through `proper`.
-    pub(crate) async fn provider(answers: Vec<(&'static str, Value)>, proper: fn(&Value) -> Value) -> (String, Seen) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
-        let base = format!("http://{}/v1", listener.local_addr().expect("address"));
+    /// One answer a request, the last one for ever. For an answer of `null` the request's own body is asked through `proper`.
+    pub(crate) fn provider(answers: Vec<(&'static str, Value)>, proper: fn(&Value) -> Value) -> (String, Seen) {
         let seen = Seen::default();
         let log = Arc::clone(&seen);
-        drop(std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-            runtime.block_on(async move {
-                let mut turn = 0;
-                loop {
-                    let Ok((mut stream, _)) = listener.accept().await else { return };
-                    let (head, body) = read(&mut stream).await;
-                    let (status, answer) = &answers[turn.min(answers.len() - 1)];
-                    turn += 1;
-                    let answer = if answer.is_null() { proper(&body) } else { answer.clone() };
-                    log.lock().expect("lock").push((head, body));
-                    let text = answer.to_string();
-                    let reply = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len());
-                    stream.write_all(reply.as_bytes()).await.expect("write");
-                }
-            });
-        }));
-        (base, seen)
-    }
-
-    async fn read(stream: &mut tokio::net::TcpStream) -> (String, Value) {
-        let mut bytes = Vec::new();
-        loop {
-            let mut buffer = [0; 4096];
-            let n = stream.read(&mut buffer).await.expect("read");
-            bytes.extend_from_slice(&buffer[..n]);
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            if let Some((head, body)) = text.split_once("\r\n\r\n") {
-                let head = head.to_lowercase();
-                let length: usize =
-                    head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |l| l.parse().expect("length"));
-                if body.len() >= length {
-                    return (head, serde_json::from_str(body).expect("json"));
-                }
-            }
-        }
+        let mut turn = 0;
+        let double = HttpDouble::start(move |head, body| {
+            let body: Value = serde_json::from_str(body).expect("json");
+            let (status, answer) = &answers[turn.min(answers.len() - 1)];
+            turn += 1;
+            let answer = if answer.is_null() { proper(&body) } else { answer.clone() };
+            log.lock().expect("lock").push((head.to_owned(), body));
+            Reply::Answer((*status).to_owned(), answer.to_string().into_bytes())
+        });
+        // It serves to the end of the process.
+        (Box::leak(Box::new(double)).base(), seen)
     }
 }

@@ -9,7 +9,8 @@
 //! * [`turn_rank`]: ranking of turns (rule R14);
 //! * [`needles`]: finding and cutting out what is to be erased (rule E2);
 //! * [`rerank`]: a second look at what was found (rule R9);
-//! * [`observe`], [`extract`]: what an agent's turns say for memory (rules O).
+//! * [`observe`], [`extract`]: what an agent's turns say for memory (rules O);
+//! * [`summarise`]: summaries of turns by a model (rule S2).
 //!
 //! Text is scanned on a cleaned copy ([`clean::Cleaned`]) so that invisible and look-alike characters hide nothing
 //! (case C081); every span that leaves the crate is a byte range of the original.
@@ -30,20 +31,29 @@ pub mod rerank;
 pub mod script;
 pub mod sentence;
 pub mod slots;
+pub mod summarise;
 pub mod tokens;
 pub mod turn_rank;
 pub mod turns;
 pub mod values;
 
+mod asking;
 mod aspect;
+mod brief;
+mod chat;
 mod features;
+mod light;
+mod literals;
 mod mentions;
+mod orders;
+mod pattern;
 mod phrases;
 mod reality;
 mod relations;
 mod spans;
 mod times;
 mod topics;
+mod transient;
 
 pub use analyze::{Terms, analyze, analyze_query, query_terms, terms};
 pub use aspect::aspect;
@@ -51,7 +61,7 @@ pub use features::features;
 pub use sentence::{sentence_spans, sentences};
 pub use strata_core::text::{Language, TextFeatures};
 
-/// Inflates the segmentation dictionary and compiles every pattern, so that the first request does not pay for it
+/// Inflates the segmentation dictionary and reads every table of wordings, so that the first request does not pay for it
 /// (about a second). Call once at start, off the async threads.
 pub fn warm() {
     let text = "预热 warm-up: 我住在杭州, call 138 0013 8000 tomorrow at 2:30 pm in Hangzhou.";

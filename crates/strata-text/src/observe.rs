@@ -2,21 +2,18 @@
 //! policy file (rules O1 to O7). What becomes of them is `strata_core::policy::observe`.
 
 use crate::clean::Cleaned;
+use crate::pattern::Pattern;
 use crate::slots::SlotMatcher;
 use crate::{features, turns};
-use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use strata_core::Fault;
 use strata_core::policy::observe::{ObserveRule, Observed, RuleMatch, Seen, SeenSlot, decide};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::session::Role;
 
-/// Bytes one compiled pattern may take.
-const PATTERN_SIZE: usize = 1 << 20;
-
 /// The intents of the policy file, compiled.
 #[derive(Debug, Default)]
-pub struct Intents(Vec<(ObserveRule, Vec<Regex>)>);
+pub struct Intents(Vec<(ObserveRule, Vec<Pattern>)>);
 
 impl Intents {
     /// Compiles the patterns.
@@ -26,7 +23,7 @@ impl Intents {
     pub fn new(rules: &[ObserveRule]) -> Result<Self, Fault> {
         let compiled = rules.iter().enumerate().map(|(n, rule)| {
             let patterns = rule.patterns.iter().enumerate().map(|(m, pattern)| {
-                RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_SIZE).build().map_err(|_| {
+                Pattern::foreign(pattern).map_err(|_| {
                     Fault::field(format!("policy.observe.rules[{n}].patterns[{m}]"), "is no regular expression, or too large")
                 })
             });
@@ -52,35 +49,36 @@ pub struct Sentence {
     pub observed: Observed,
 }
 
-/// Reads a turn, sentence by sentence.
-#[must_use]
-pub fn read(text: &str, role: Role, matcher: &SlotMatcher, registry: &Registry, intents: &Intents) -> Vec<Sentence> {
-    let cues = turns::turn_cues(text, role);
-    cues.sentences
-        .iter()
-        .map(|sentence| {
-            let span = sentence.start..sentence.end;
-            let said = &text[span.clone()];
-            let features = features(said);
-            let slot = matcher.match_slot(said).map(|slot| SeenSlot {
-                layer: registry.spec(slot.key.as_str()).and_then(|spec| spec.layer),
-                key: slot.key.as_str().to_owned(),
-                value: slot.value,
-                passing: slot.passing,
-                preference: slot.preference,
-            });
-            let cleaned = Cleaned::new(said);
-            let seen = Seen {
-                role,
-                text: said,
-                features: &features,
-                cues: sentence,
-                slot: slot.as_ref(),
-                rule: intents.find(&cleaned.text),
-            };
-            Sentence { observed: decide(&seen), span }
-        })
-        .collect()
+/// Reads a turn, sentence by sentence, as far as it is asked for.
+pub fn read<'a>(
+    text: &'a str,
+    role: Role,
+    matcher: &'a SlotMatcher,
+    registry: &'a Registry,
+    intents: &'a Intents,
+) -> impl Iterator<Item = Sentence> + 'a {
+    turns::turn_cues(text, role).sentences.into_iter().map(move |sentence| {
+        let span = sentence.start..sentence.end;
+        let said = &text[span.clone()];
+        let features = features(said);
+        let slot = matcher.match_slot(said).map(|slot| SeenSlot {
+            layer: registry.spec(slot.key.as_str()).and_then(|spec| spec.layer),
+            key: slot.key.as_str().to_owned(),
+            value: slot.value,
+            passing: slot.passing,
+            preference: slot.preference,
+        });
+        let cleaned = Cleaned::new(said);
+        let seen = Seen {
+            role,
+            text: said,
+            features: &features,
+            cues: &sentence,
+            slot: slot.as_ref(),
+            rule: intents.find(&cleaned.text),
+        };
+        Sentence { observed: decide(&seen), span }
+    })
 }
 
 #[cfg(test)]
@@ -93,7 +91,7 @@ mod tests {
         let registry = Registry::builtin();
         let matcher = SlotMatcher::new(&registry).expect("compiles");
         let read = read(text, role, &matcher, &registry, intents);
-        read.into_iter().map(|one| (text[one.span].to_owned(), one.observed.finding.rule.0, one.observed.target)).collect()
+        read.map(|one| (text[one.span].to_owned(), one.observed.finding.rule.0, one.observed.target)).collect()
     }
 
     fn first(text: &str) -> (&'static str, Target) {
@@ -149,7 +147,7 @@ mod tests {
         let registry = Registry::builtin();
         let matcher = SlotMatcher::new(&registry).expect("compiles");
         for (text, value) in [("The PARCEL goes to the back door.", "the back door"), ("包裹寄到后门。", "后门")] {
-            let found = read(text, Role::User, &matcher, &registry, &intents).remove(0).observed;
+            let found = read(text, Role::User, &matcher, &registry, &intents).next().expect("a sentence").observed;
             assert_eq!(
                 (found.target, found.key.as_str(), found.value.as_str(), found.finding.rule.0),
                 (Target::SessionFact, "order.address", value, "O3"),

@@ -5,10 +5,10 @@
 //! also a telephone number. Neighbours are checked by hand, since `\b` does not hold between a Han character and a digit.
 
 use crate::clean::Cleaned;
-use crate::phrases::{compile, regex};
+use crate::pattern::Pattern;
+use crate::phrases::{Listed, Table, compile, regex};
 use crate::sentence::sentence_spans;
 use crate::spans::Disjoint;
-use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 use strata_core::text::{SensitiveKind, SensitiveSpan};
@@ -31,7 +31,6 @@ type Check = fn(&str) -> bool;
 
 struct Rule {
     kind: SensitiveKind,
-    pattern: Regex,
     check: Check,
     /// Refuse a match glued to another letter or digit.
     standing_alone: bool,
@@ -100,7 +99,7 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         keylike,
         false,
     ),
-    (SensitiveKind::Secret, r"(?-u:\b)PIN(?: code)?\s+(?P<v>\d{4,8})(?-u:\b)", any, true),
+    (SensitiveKind::Secret, r"(?-u:\b)PIN(?: code)?(?:['’]s)?\s+(?P<v>\d{4,8})(?-u:\b)", any, true),
     (SensitiveKind::Secret, r"(?:密码|口令)[:：]?\s*(?P<v>\d{4,12})", any, true),
     (SensitiveKind::Secret, r"(?i)(?-u:\b)aws(?-u:\b)[^\n]{0,24}?(?P<v>[A-Za-z0-9/+]{40})", any, false),
     // Digits one by one or in groups, and spoken ones.
@@ -147,10 +146,74 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         any,
         false,
     ),
+    // A code or a phrase with which something is opened: "the gate opens with 7719#", "unlocks with the phrase ...".
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?-u:\b)(?:(?:open|unlock|disarm|start|log)s?(?: (?:up|in|it))? (?:with|by|on|using)(?: the| this| my)? (?:code|pin|number|digits|combination) |(?:open|unlock|disarm|log)s?(?: (?:up|in|it))? (?:with|using) )(?P<v>\d(?:[ -]?\d){2,9}[#*]?)(?: (?:and|then|at|on|in|from|now|or|but)(?-u:\b)|\s*(?:[^\w\s]|$))",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?-u:\b)(?:(?:unlock|disarm|log)s?(?: (?:up|in|it))? (?:with|by|on|using)(?: the| this| my)? (?:pass ?)?(?:phrase|sentence|words?|pattern|passcode|password)|(?:open|start)s?(?: (?:up|in|it))? (?:with|by|on|using)(?: the| this| my)? (?:pass ?(?:phrase|words?)|passcode))[:,]? ["'“]?(?P<v>[^\s"',;.][^"',;.\n]{2,60})"#,
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:门|锁|柜|箱|库|闸|机|屏)\p{Han}{0,6}?(?:按|转到|转|输入|输|拨到|拨|敲)(?:上|入)?\s*(?P<v>\d(?:[ -]?\d){2,9}[#*]?)\s*(?:键)?(?:就|便|即可|就能|就可以|可以)?(?:能|会)?(?:打)?(?:开|解锁)",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?:开机|登录|登陆|解锁|锁屏|支付|交易|开门|进门)(?:的)?(?:口令|暗号|密令|密语)(?:就|还|现在)*(?:是|为|叫|:|：)\s*["'“]?(?P<v>[^\s"'”,，。;；]{2,})"#,
+        any,
+        false,
+    ),
+    // A name and what lets it in: "login: ann / Winter2031!", "账号root，密码也是root".
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:log ?in|credentials?|user ?name|account|登录名?|账号|账户|用户名)(?: is|是|为|:|：)*\s*[\w.@-]{2,40}\s*/\s*(?P<v>[!-~]{6,40})"#,
+        guarded,
+        false,
+    ),
+    // Behind a comma it stands alone: "My login is ann, version2 is better" goes on.
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:log ?in|credentials?|user ?name|account|登录名?|账号|账户|用户名)(?: is|是|为|:|：)*\s*[\w.@-]{2,40}\s*(?:,|，|、|and|和)\s*(?P<v>[!-~]{6,40}?)(?:[.!?]?\s*$|[.!?;]\s|[；。！\n,，])"#,
+        guarded,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:user(?: ?name)?|log ?in|account|账号|账户|用户名)[^.。;；\n]{1,40}?(?:pass ?word|密码|口令)(?: is|'s|也|都|同样|就)*\s*(?:is|also|是|为|:|：)\s*(?:also |the same |也是)?["'“]?(?P<v>[a-z0-9!-~&&[^\s"',;.]]{3,})"#,
+        stated_short,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:信用卡|银行卡|储蓄卡|卡)(?:的)?(?:背后|背面|后面)?(?:的)?(?:后|末|最后)?(?:三位|3位)(?:数字|安全码|数)?(?:是|为|:|：)?\s*(?P<v>\d{3})",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:token|api[ _-]?key|access[ _-]?key|密钥|令牌|秘钥)(?:\s|是|为|:|：|=|is)*(?P<v>[0-9a-f]{24,64})",
+        any,
+        true,
+    ),
+    (SensitiveKind::Secret, r"助记词(?:\s|是|为|:|：|有|就)*(?P<v>\p{Han}{1,4}(?:[\s、，,]+\p{Han}{1,4}){3,23})", any, false),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?P<v>[a-z]{3,8}(?:[ ,]+[a-z]{3,8}){10,23})(?: ?,)? (?:are|is|as) (?:my|our|the) (?:\w+ ){0,2}?(?:seed|mnemonic|recovery)(?: (?:phrase|words))?",
+        any,
+        false,
+    ),
     // What opens a door.
     (
         SensitiveKind::Secret,
-        r"(?i)(?:combination|(?:alarm|door|gate|access|entry|unlock|lock|garage|safe|security|lockbox|building|elevator|locker|mailbox|suitcase|luggage|padlock|bike lock|house|apartment|flat|keypad|panel) code)(?: (?:for|of|to|at|on|in) [\w .'-]{1,30}?)?(?:\s|is|was|:|=|now)+(?P<v>\d(?:[ -]?\d){2,9})",
+        r"(?i)(?:combination|(?:alarm|door|gate|access|entry|unlock|lock|garage|safe|security|lockbox|building|elevator|locker|mailbox|suitcase|luggage|padlock|bike lock|house|apartment|flat|keypad|panel) code)(?: (?:for|of|to|at|on|in) [\w .'-]{1,30}?)?(?:\s|is|was|['’]s|:|=|now)+(?P<v>\d(?:[ -]?\d){2,9})",
         any,
         true,
     ),
@@ -173,6 +236,163 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         any,
         false,
     ),
+    // A secret that is described instead of spelled: "the password's the dog's name, Biscuit". What it is not gives nothing away.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:pass ?word|passphrase|passcode|(?-u:\b)pin(?: code)?|(?-u:\b)pw)(?:'s| is| was)\s*(?P<v>(?:(?:just|still|simply|always) )?(?:my|the|our|his|her|their) [^.;,\n]{0,24}?(?:name|birthday|birth ?date|anniversary|initials|number plate|backwards)[^.;\n]{0,30})",
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:密码|口令)(?:就是|是|用的?就?是|设的?是)\s*(?P<v>(?:就|还|都)?[\p{Han}&&[^不别没非禁勿要]]{0,10}(?:名字|小名|生日|纪念日|车牌|首字母|拼音)[^。；\n]{0,30})",
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?-u:\b)pwd?(?: (?:for|of|to|on|at) [\w .'-]{1,30}?)? ?(?:is|was|:|=)+ ?["']?(?P<v>[!-~]{5,})"#,
+        keylike,
+        false,
+    ),
+    // What something locked is opened with: digits one by one, or behind a word for typing them.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:alarm|lock|safe|gate|door|garage|phone|tablet|laptop|i?pad|iphone|locker|vault|suitcase|keypad|shed|mailbox|bike|unlock|disarm|open)s?(?-u:\b)[^.;!?\n]{0,50}?(?:with|by|using|code|is|:|combo|combination|dial|enter|type|punch(?: in)?|press|key(?: in)?|are) (?P<v>\d(?:[ -]\d){3,9})",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:alarm|lock|safe|gate|door|garage|locker|vault|suitcase|keypad|shed|mailbox|bike)s?(?-u:\b)[^.;!?\n]{0,40}?(?:enter|type|punch(?: in)?|key in|combo|combination)(?: is|'s| to|:|,)* (?P<v>\d{3,8}[#*]?)",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:enter|type|punch(?: in)?|press|key in) (?P<v>\d{3,8}[#*]?) (?:on|at|into|in|to|for) (?:the |my |our )?(?:\w+ )?(?:keypad|door|gate|lock|alarm|safe|garage|unlock|disarm|get in)",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:door|gate|alarm|safe|garage|locker|keypad|vault|padlock|lockbox|门|闸|保险柜|保险箱|报警器|密码锁)(?:'s| is|就是|是|按)\s*(?P<v>\d(?:[ -]\d){2,7}[#*]?|\d{3,8}(?:[#*]|,? (?:then|and) (?:the )?(?:hash|star|pound)|[,，]?(?:再|然后)?按?(?:井号|星号)))",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:门|锁|柜|箱|库|闸|机|屏|报警器|警报|平板|电脑)[^。；;\n]{0,12}?(?:按|转|输入?|拨|敲|用|是|为|点|密码)\s*(?P<v>\d(?:[ -]\d){3,9})",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?P<v>\d(?:[ -]\d){3,7}) (?:gets?|opens|unlocks|lets|disarms|to (?:open|unlock|disarm|get in(?:to)?|enter))(?-u:\b)",
+        any,
+        true,
+    ),
+    (SensitiveKind::Secret, r"(?:按|输|拨|敲|转)\s*(?P<v>\d(?:[ -]\d){3,7}[#*]?)", any, true),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:combo|combination|dial|padlock|密码锁|保险柜|保险箱)[^.;。；\n]{0,20}?(?P<v>(?:left|right|clockwise|左|右)\D{0,8}\d{1,2}\D{0,14}(?:left|right|back|左|右)\D{0,8}\d{1,2}(?:\D{1,14}\d{1,2})?)",
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:密码|口令)(?:我|都|就|也|已经|给|帮)*(?:设|改|换|定)(?:置)?(?:成|为|的是)了?[^,，。;；\d]{0,10}(?P<v>\d{4,8})",
+        any,
+        true,
+    ),
+    // What is typed at something locked, no word of a code beside it.
+    (
+        SensitiveKind::Secret,
+        r"(?:锁|门|闸|柜|保险箱|车库)[^,，。;；\d]{0,6}(?:按|摁|输|拨|敲|打|键入)(?:入|上|一下)?\s*(?P<v>\d{3,10}[#*]?)\s*(?:[#*井]号?键?)?(?:就|便|即)?(?:能|可以?|可)?(?:打?开|进|行|解锁)",
+        any,
+        true,
+    ),
+    // What one logs in with, when it looks like a key.
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?-u:\b)(?:log|sign) ?(?:in|on|into)(?: [\w-]+){0,3}? (?:with|using) (?:my \w+'s name,? |the word )?["'“]?(?P<v>[^\s"'”,;.@]{4,})"#,
+        keylike,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:use|using|type|enter)s? [^.;!?\n]{0,30}?(?P<v>[A-Za-z]+\d{2,}[^\s"',;.@]*)[^.;!?\n\w@]{0,3} ?(?:to (?:log|sign) ?(?:in|on|into)|(?:for|on|in) (?:all |every |each |most )+(?:of )?(?:my |the |our )?(?:log-?ins?|accounts?|sites?|websites?))(?-u:\b)"#,
+        any,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?:登录|登陆|登入|解锁)(?:时|各处|哪儿?里?)?(?:都|全|一律|统一)?(?:用|输入?|使用)的?(?:都|全)?(?:是)?[^,，。;；号户箱]{0,14}?(?P<v>[A-Za-z]+\d{2,}[!-+\--~]*)",
+        any,
+        false,
+    ),
+    // The code of something locked, asked for and told.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:(?-u:\b)pin|pass ?word|passcode|passphrase|(?:door|gate|alarm|access|entry|lock) code|密码|口令|暗号)s? ?[?？][^\p{L}\p{N}]*(?:it's|it is|that's|it was|就是|是)? ?(?P<v>[!-~]{4,})",
+        keylike_or_digits,
+        false,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:^|[,.;:!?] ?|(?-u:\b)(?:the|my|our|a|new|and|is|his|her|their) )(?:code|combination|combo) (?:for|to|of|on|at) [^.;!?\n]{1,40}?(?:door|box|gate|lock|safe|flat|house|building|garage|cabin|gym|locker|shed|apartment|entrance|parking|barrier|lift|alarm|bike|suitcase|villa|cottage|keypad)[^.;!?\n\d]{0,15}?(?: is| was|:|=)+ ?(?P<v>\d{3,8}[#*]?)",
+        any,
+        true,
+    ),
+    // Codes for one time.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:(?:\d|four|five|six|seven|eight)[- ]digit (?:code|pin)|(?:code|pin) (?:that )?(?:they|you|he|she|it|the \w+|my \w+|i)(?: just)? (?:sent|got|texted|emailed|mailed|messaged|read out)(?: (?:me|us|by (?:text|sms|mail)))?)(?: is| was|:|,|=)+ ?(?P<v>\d{4,8})",
+        any,
+        true,
+    ),
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?P<v>\d{4,8}) (?:as|is) (?:a|an|my|the|your|their) (?:[\w-]+ ){0,2}(?:(?:login|sign-?in|verification|security|access|one[- ]time|confirmation|auth\w*) (?:code|pin|password)|otp(?: code)?|pin(?: code)?)(?-u:\b)",
+        any,
+        true,
+    ),
+    (SensitiveKind::Secret, r"(?:登录|登陆|激活|安全|取款|配对|认证)码[^\d\n]{0,8}(?P<v>\d{4,8})", any, true),
+    (SensitiveKind::Secret, r"(?i)(?-u:\b)(?:cvv2?|cvc2?)(?-u:\b)[^\d\n]{0,30}(?P<v>\d{3,4})", any, true),
+    (
+        SensitiveKind::Secret,
+        r"(?:保险箱|保险柜|密码锁|门锁|门|锁)[^。；;\n]{0,6}用\s*(?P<v>\d{1,3}(?:-\d{1,3}){2,4}|\d{4,8})(?:打开|开|解锁)",
+        any,
+        true,
+    ),
+    (SensitiveKind::Secret, r"(?:锁|柜|箱)[^。；;\n]{0,8}?(?P<v>[左右]转\d{1,2}[左右]转\d{1,2}(?:[左右]转\d{1,2})?)", any, false),
+    // The key of a network, and what one logs in with.
+    (
+        SensitiveKind::Secret,
+        r#"(?i)(?:wi-?fi|wlan|network|router) (?:key|pass)(?: (?:for|of|at|in) [\w .'-]{1,30}?)?(?: is|'s|:|=)+ ?["']?(?P<v>[!-~]{6,})"#,
+        keylike,
+        false,
+    ),
+    (SensitiveKind::Secret, r"(?i)log(?:ged)? ?in as [\w.@-]{2,40} (?:with|using) (?P<v>[!-~]{6,40})", guarded, false),
+    (SensitiveKind::Secret, r"(?i)log-?in[^.;\n]{1,40}? (?:the|my|its) pass(?: is|'s|:|=)+ ?(?P<v>[!-~]{5,40})", keylike, false),
+    (SensitiveKind::Secret, r"[:：]\s*[\w.+-]+@[\w.-]+\s+/\s+(?P<v>[!-~]{6,40})", guarded, false),
+    // An account, a slash, and what goes with it.
+    (
+        SensitiveKind::Secret,
+        r"(?i)(?:log-?ins?|sign-?in|credentials?|creds|accounts?|user ?names?|admin|账号|账户|帐号|用户名|登录)[^.;。；\n]{0,16}?[:：]\s*[\w.@+-]{2,40}\s*/\s*(?P<v>[!-~]{6,40})",
+        guarded,
+        false,
+    ),
+    // Papers of a person, by the form of their numbers (driving licence and insurance of the United Kingdom), or by name.
+    (SensitiveKind::NationalId, r"[A-Z9]{5}\d{6}[A-Z9]{2}\d[A-Z]{2}", any, true),
+    (SensitiveKind::NationalId, r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D](?-u:\b)", any, true),
+    (
+        SensitiveKind::NationalId,
+        r"(?i)(?-u:\b)(?:nino|ni number|national insurance|aadhaar|pan card|cpf|curp|nric|hkid|emirates id|sin number|medicare|residence permit|green card|personnummer|bsn|pesel|dni|codice fiscale|社保号|社会保险号|居民证|学籍号|医保卡?)(?: ?(?:号码?|number|no\.?|card|#))*(?:\s|是|为|is|was|:|：|=|#)*(?P<v>[A-Z]{0,3} ?\d[A-Z0-9 -]{4,21}[A-Z0-9])",
+        looks_like_id,
+        false,
+    ),
+    (SensitiveKind::NationalId, r"(?i)(?:passport|护照)[,， ]*(?P<v>[A-Z]{1,2}\d[A-Z0-9]{5,8})(?-u:\b)", looks_like_id, false),
     // One-time codes (G3: they count).
     (
         SensitiveKind::Secret,
@@ -215,7 +435,7 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     // Spelled out, so that no pattern finds it.
     (
         SensitiveKind::Email,
-        r"(?i)[a-z0-9_]+(?:(?: dot | ?[(\[]dot[)\]] ?|点|\.)[a-z0-9_]+)*(?: at | ?[(\[]at[)\]] ?| ?@ ?|艾特|圈a)[a-z0-9-]+(?:(?: dot | ?[(\[]dot[)\]] ?|点)[a-z0-9-]+)*(?: dot | ?[(\[]dot[)\]] ?|点)(?:com|net|org|io|cn|edu|gov|uk|de|fr|co|me|dev|app)",
+        r"(?i)[a-z0-9._-]+ ?[(\[{](?:at|@|a)[)\]}] ?[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}|[a-z0-9_]+(?:(?: dot | ?[(\[]dot[)\]] ?|点|\.)[a-z0-9_]+)*(?: at | ?[(\[]at[)\]] ?| ?@ ?| ?艾特 ?|圈a)[a-z0-9-]+(?:(?: dot | ?[(\[]dot[)\]] ?| ?点 ?)[a-z0-9-]+)*(?: dot | ?[(\[]dot[)\]] ?| ?点 ?)(?:com|net|org|io|cn|edu|gov|uk|de|fr|co|me|dev|app)",
         any,
         false,
     ),
@@ -227,13 +447,21 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     (
         SensitiveKind::Phone,
         r"(?i)(?:phone(?: number)?|mobile(?: number)?|cell(?: number)?|telephone|(?-u:\b)tel|call me (?:at|on)|text me at|whatsapp|电话|手机号?码?|座机|联系方式|打给我)(?:\s|是|为|is|:|：|at|on|no\.?|号码?|\.)*(?P<v>\+?\d(?:[- .]?\d){5,14})",
-        any,
+        no_date,
+        true,
+    ),
+    // Written in groups behind an area code.
+    (SensitiveKind::Phone, r"0\d{1,4}(?:[ -]\d{2,4}){2,4}", of_phone_length, true),
+    (
+        SensitiveKind::Phone,
+        r"(?i)(?:(?:'s|(?-u:\b)my|(?-u:\b)his|(?-u:\b)her|(?-u:\b)their)(?: (?:new|old|work|home|private|other|second|direct|personal|current|cell|mobile))* number|(?-u:\b)(?:ring|dial|phone|text|call|message|fax|sms) (?:me|us|him|her|them|my \w+|\w+) (?:at|on|under|via)|(?:我|他|她)(?:的|妈|爸|家)?的?(?:新|手机|电话)?号码?|新号|换号|打给|拨打?|拨)(?: is|'s| changed to|:|是|为|：|了|成|到|,|，|了，)*\s*(?P<v>\+?\d(?:[- .]?\d){6,13})",
+        no_date,
         true,
     ),
     (SensitiveKind::Phone, r"[零〇一二三四五六七八九幺]{11}", any, false),
     (
         SensitiveKind::Address,
-        r"(?-u:\b)\d{1,5}[A-Za-z]?,? (?:(?:North|South|East|West|N|S|E|W)\.? )?(?:(?:[A-Z][a-z'-]+|\d{1,3}(?:st|nd|rd|th)) ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Place|Pl|Terrace|Square|Sq|Crescent|Close|Highway|Parkway)(?-u:\b)\.?(?:,? (?:Apt|Apartment|Unit|Suite|Flat|#)\.? ?\w{1,6})?",
+        r"(?-u:\b)\d{1,5}[A-Za-z]?,? (?:(?:North|South|East|West|N|S|E|W)\.? )?(?:(?:[A-Z][a-z'-]+|\d{1,3}(?:st|nd|rd|th)) ){1,3}(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct|Way|Place|Pl|Terrace|Square|Sq|Crescent|Close|Grove|Gardens|Mews|Quay|Wharf|Highway|Parkway)(?-u:\b)\.?(?:,? (?:Apt|Apartment|Unit|Suite|Flat|#)\.? ?\w{1,6})?",
         any,
         false,
     ),
@@ -263,6 +491,8 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
         any,
         false,
     ),
+    // The house, the stair and the flat are one, whatever they stand in.
+    (SensitiveKind::Address, r"\p{Han}{1,8}\d{1,4}(?:号楼|栋|幢|座|楼)\d{1,2}(?:单元|门)\d{2,4}(?:室|号)?", any, false),
     (
         SensitiveKind::Address,
         r"\p{Han}{1,8}?(?:小区|花园|公寓|家园|新村|苑|里|嘉园|名邸|宿舍)[\dA-Za-z一二三四五六七八九十]+(?:号楼|栋|幢|座|号)(?:[\dA-Za-z一二三四五六七八九十]+(?:单元|室|楼|层|号|房))*(?:\d{2,4})?",
@@ -271,20 +501,14 @@ const RULES: &[(SensitiveKind, &str, Check, bool)] = &[
     ),
 ];
 
-static COMPILED: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    RULES
-        .iter()
-        .map(|(kind, pattern, check, standing_alone)| Rule {
-            kind: *kind,
-            pattern: regex(pattern),
-            check: *check,
-            standing_alone: *standing_alone,
-        })
-        .collect()
+static COMPILED: LazyLock<Listed<Rule>> = LazyLock::new(|| {
+    let rule =
+        |(kind, _, check, standing_alone): &(_, _, _, _)| Rule { kind: *kind, check: *check, standing_alone: *standing_alone };
+    Listed::new(RULES.iter().map(|row| (row.1.to_owned(), rule(row))))
 });
 
 /// Health and diet (rule G4), by the words of both languages.
-static HEALTH: LazyLock<Regex> = LazyLock::new(|| {
+static HEALTH: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "allerg(?:y|ies|ic)",
@@ -373,7 +597,7 @@ static HEALTH: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Wording that makes a contact a business's public one (rule G4).
-static BUSINESS: LazyLock<Regex> = LazyLock::new(|| {
+static BUSINESS: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "hotline",
@@ -388,6 +612,7 @@ static BUSINESS: LazyLock<Regex> = LazyLock::new(|| {
             "(?:company|office|business|store|shop|restaurant|hotel|clinic|bank|vendor|supplier|press|sales|billing) (?:phone|number|email|address|contact|line|mailbox|inbox)",
             "our (?:store|shop|office|branch|showroom|headquarters)",
             "headquarters",
+            "(?:museum|gallery|shop|store|restaurant|hotel|clinic|office|pharmacy|bakery|library|school|station|airport|box office|garage|practice|surgery|vet)(?: \\w+)? (?:answers|can be reached|is reachable|takes calls|picks up|opens)",
             "head office",
             "public contact",
             "front desk",
@@ -423,7 +648,7 @@ static BUSINESS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// Wording that makes it a person's in spite of that.
-static PERSON: LazyLock<Regex> = LazyLock::new(|| {
+static PERSON: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "my",
@@ -454,24 +679,35 @@ static PERSON: LazyLock<Regex> = LazyLock::new(|| {
         ],
     )
 });
+/// A business that is somebody's own is a business still: "the hotline of my bank".
+static THEIR_BUSINESS: LazyLock<Table> = LazyLock::new(|| {
+    compile(
+        &[
+            "(?:my|his|her|their|our) (?:\\w+ )?(?:bank|company|office|clinic|insurer|insurance(?: company)?|gym|school|university|employer|provider|hotel|airline|pharmacy|garage|library|landlord's office|hospital|firm|shop|store|carrier|operator|isp)(?:'s)?",
+        ],
+        &[
+            "(?:我|他|她|我们)(?:的|家的?|们的?)?(?:开户|办卡)?(?:银行|公司|单位|诊所|保险公司|健身房|学校|酒店|航空公司|药店|医院|运营商|物业)",
+        ],
+    )
+});
 /// Mailboxes of a role, not of a person; toll-free numbers.
-static ROLE_MAILBOX: LazyLock<Regex> = LazyLock::new(|| {
+static ROLE_MAILBOX: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^(?:support|sales|info|help|contact|hello|service|billing|press|noreply|no-reply|admin|office|careers|jobs|hr|security|feedback|team|abuse|postmaster|webmaster|kefu|service\d*)@",
     )
 });
-static TOLL_FREE: LazyLock<Regex> = LazyLock::new(|| {
+static TOLL_FREE: LazyLock<Pattern> = LazyLock::new(|| {
     regex(r"^(?:[48]00[- ]?\d{3}[- ]?\d{4}|(?:\+?1[- .]?)?\(?8(?:00|88|77|66|55|44|33)\)?[- .]?\d{3}[- .]?\d{4})$")
 });
 /// What stands before a number that is no card and no telephone number.
-static ORDER_CUE: LazyLock<Regex> = LazyLock::new(|| {
+static ORDER_CUE: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)(?:order|tracking|invoice|ticket|reference|transaction|serial|request|trace|build|account|waybill|isbn|imei|timestamp|订单|单号|运单|快递|流水|编号|序列|发票|工单|交易号|时间戳)[^,，。;；\n]{0,12}$",
     )
 });
 
 /// Single letters or ideographs with blanks between them: "p a s s w o r d", "密 码".
-static SPACED: LazyLock<Regex> = LazyLock::new(|| {
+static SPACED: LazyLock<Pattern> = LazyLock::new(|| {
     regex(r"(?:(?:^|[^\p{L}\p{N}])\p{Latin}(?:[ ._-]\p{Latin}){3,}(?:[^\p{L}\p{N}]|$))|(?:\p{Han}[ \t]+){1,}\p{Han}")
 });
 
@@ -480,13 +716,12 @@ fn unspaced(text: &str) -> Option<String> {
     if !SPACED.is_match(text) {
         return None;
     }
-    let closed = SPACED.replace_all(text, |found: &regex::Captures<'_>| {
+    Some(SPACED.replace_all(text, |found| {
         let run = &found[0];
         let inner = run.trim();
         let tight: String = inner.chars().filter(|c| !matches!(c, ' ' | '\t' | '.' | '_' | '-')).collect();
         run.replacen(inner, &tight, 1)
-    });
-    Some(closed.into_owned())
+    }))
 }
 
 pub(crate) fn find(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
@@ -510,8 +745,8 @@ fn find_in(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
     let text = cleaned.text.as_str();
     let mut found = Disjoint::new();
     let mut sentences = Sentences::new(text);
-    for rule in COMPILED.iter() {
-        for captures in rule.pattern.captures_iter(text) {
+    for (pattern, rule) in COMPILED.candidates(text) {
+        for captures in pattern.captures_iter(text) {
             let Some(value) = captures.name("v").or_else(|| captures.get(0)) else { continue };
             let span = trimmed(text, value.range());
             let ok = found.is_free(&span)
@@ -524,8 +759,8 @@ fn find_in(cleaned: &Cleaned) -> Vec<SensitiveSpan> {
             }
         }
     }
-    for m in HEALTH.find_iter(text) {
-        found.add(m.range(), SensitiveKind::Health);
+    for span in HEALTH.find_iter(text) {
+        found.add(span, SensitiveKind::Health);
     }
     found.into_original(cleaned).map(|(span, kind)| SensitiveSpan { kind, start: span.start, end: span.end }).collect()
 }
@@ -548,7 +783,7 @@ impl<'a> Sentences<'a> {
         let index = self.spans.partition_point(|(span, _)| span.end <= at);
         let Some((span, known)) = self.spans.get_mut(index) else { return false };
         let sentence = &self.text[span.clone()];
-        *known.get_or_insert_with(|| BUSINESS.is_match(sentence) && !PERSON.is_match(sentence))
+        *known.get_or_insert_with(|| BUSINESS.is_match(sentence) && !PERSON.says(sentence, &THEIR_BUSINESS))
     }
 }
 
@@ -657,6 +892,24 @@ fn assigned(text: &str) -> bool {
     !repeated && !reference && !PLACEHOLDERS.iter().any(|p| lower == *p) && text.is_ascii()
 }
 
+/// As many digits as a telephone number with its area code has: a date has eight.
+fn of_phone_length(text: &str) -> bool {
+    (9..=12).contains(&digits(text).count())
+}
+
+/// Not a day as people write it: "2026-12-01".
+fn no_date(text: &str) -> bool {
+    static DATE: LazyLock<Pattern> =
+        LazyLock::new(|| regex(r"^(?:(?:19|20)\d\d[-. ]\d{1,2}[-. ]\d{1,2}|\d{1,2}[-. ]\d{1,2}[-. ](?:19|20)\d\d)$"));
+    !DATE.is_match(text)
+}
+
+/// As [`keylike`], or digits alone.
+fn keylike_or_digits(text: &str) -> bool {
+    let value = text.trim_end_matches(['.', '!', '?', ')', ',']);
+    keylike(text) || value.len() >= 4 && value.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Of one piece, with a digit or a sign in it, or with capitals inside: what only may be a secret has to look like one.
 fn keylike(text: &str) -> bool {
     let value = text.trim_end_matches(['.', '!', '?', ')', ',']);
@@ -667,8 +920,139 @@ fn keylike(text: &str) -> bool {
     value.is_ascii() && value.len() >= 4 && ((letter && (digit || sign)) || (inside && value.len() >= 8)) && assigned(value)
 }
 
+/// What follows "password is" and tells of the password.
+const PREDICATES: &[&str] = &[
+    "required",
+    "wrong",
+    "expired",
+    "invalid",
+    "valid",
+    "correct",
+    "incorrect",
+    "missing",
+    "empty",
+    "stored",
+    "encrypted",
+    "hashed",
+    "needed",
+    "weak",
+    "strong",
+    "safe",
+    "secure",
+    "reset",
+    "changed",
+    "rotated",
+    "refreshed",
+    "refused",
+    "rejected",
+    "shown",
+    "hidden",
+    "optional",
+    "mandatory",
+    "case-sensitive",
+    "short",
+    "long",
+    "simple",
+    "different",
+    "same",
+    "only",
+    "then",
+    "that",
+    "what",
+    "where",
+    "kept",
+    "saved",
+    "used",
+    "sent",
+    "passed",
+    "made",
+    "limited",
+    "counted",
+    "about",
+    "important",
+    "private",
+    "public",
+    "available",
+    "unknown",
+    "forgotten",
+    "known",
+    "leaked",
+    "compromised",
+    "shared",
+    "generated",
+    "set",
+    "being",
+    "going",
+    "revoked",
+    "under",
+    "within",
+    "from",
+    "with",
+    "ready",
+    "good",
+    "fine",
+    "okay",
+    "your",
+    "mine",
+    "ours",
+    "their",
+    "always",
+    "never",
+    "still",
+    "just",
+    "also",
+    "access",
+    "continue",
+    "enter",
+    "login",
+    "sign",
+    "work",
+    "protect",
+    "unlock",
+    "open",
+    "make",
+    "keep",
+    "have",
+    "something",
+    "anything",
+    "nothing",
+    "everything",
+    "victory",
+    "success",
+    "usually",
+    "mostly",
+    "rarely",
+    "simply",
+    "really",
+    "printed",
+    "written",
+    "managed",
+    "longer",
+    "shorter",
+    "stronger",
+    "weaker",
+    "random",
+    "complicated",
+    "complex",
+    "difficult",
+    "easy",
+    "boring",
+];
+
+/// A password by its looks, of which a name stands before it: letters and a digit or a sign, no address and no date.
+fn guarded(text: &str) -> bool {
+    keylike(text) && !text.contains('@') && text.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
+/// As [`stated`], where the account is named too: then a plain word counts as well.
+fn stated_short(text: &str) -> bool {
+    let value = text.trim_end_matches(['.', '!', '?', ')']);
+    let plain = value.len() <= 12 && value.bytes().all(|b| b.is_ascii_alphanumeric());
+    (plain || keylike(value)) && !PREDICATES.contains(&value.to_lowercase().as_str())
+}
+
 /// Words that call their value a secret or an id: a label beside which a value stands in another field.
-static LABEL: LazyLock<Regex> = LazyLock::new(|| {
+static LABEL: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "pass ?words?",
@@ -700,7 +1084,7 @@ pub fn labelled(label: &str, value: &str) -> Option<String> {
     let (label, value) = (Cleaned::new(label).text, Cleaned::new(value).text);
     let (label, value) = (label.trim(), value.trim());
     // The label ends with the word: "password managers" labels no password.
-    let names = LABEL.find_iter(label).last().is_some_and(|found| found.end() == label.len());
+    let names = LABEL.find_iter(label).last().is_some_and(|found| found.end == label.len());
     let short = !value.is_empty() && value.len() <= 64 && !value.contains(char::is_whitespace);
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     (names && short && (keylike(value) || digits >= 4)).then(|| format!("{label}: {value}"))
@@ -712,123 +1096,6 @@ fn stated(text: &str) -> bool {
     let has_digit = value.bytes().any(|b| b.is_ascii_digit());
     let has_symbol = value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'-' | b'.' | b'/'));
     let inner_case = value.chars().skip(1).any(char::is_uppercase) && value.chars().any(char::is_lowercase);
-    const PREDICATES: &[&str] = &[
-        "required",
-        "wrong",
-        "expired",
-        "invalid",
-        "valid",
-        "correct",
-        "incorrect",
-        "missing",
-        "empty",
-        "stored",
-        "encrypted",
-        "hashed",
-        "needed",
-        "weak",
-        "strong",
-        "safe",
-        "secure",
-        "reset",
-        "changed",
-        "rotated",
-        "refreshed",
-        "refused",
-        "rejected",
-        "shown",
-        "hidden",
-        "optional",
-        "mandatory",
-        "case-sensitive",
-        "short",
-        "long",
-        "simple",
-        "different",
-        "same",
-        "only",
-        "then",
-        "that",
-        "what",
-        "where",
-        "kept",
-        "saved",
-        "used",
-        "sent",
-        "passed",
-        "made",
-        "limited",
-        "counted",
-        "about",
-        "important",
-        "private",
-        "public",
-        "available",
-        "unknown",
-        "forgotten",
-        "known",
-        "leaked",
-        "compromised",
-        "shared",
-        "generated",
-        "set",
-        "being",
-        "going",
-        "revoked",
-        "under",
-        "within",
-        "from",
-        "with",
-        "ready",
-        "good",
-        "fine",
-        "okay",
-        "your",
-        "mine",
-        "ours",
-        "their",
-        "always",
-        "never",
-        "still",
-        "just",
-        "also",
-        "access",
-        "continue",
-        "enter",
-        "login",
-        "sign",
-        "work",
-        "protect",
-        "unlock",
-        "open",
-        "make",
-        "keep",
-        "have",
-        "something",
-        "anything",
-        "nothing",
-        "everything",
-        "victory",
-        "success",
-        "usually",
-        "mostly",
-        "rarely",
-        "simply",
-        "really",
-        "printed",
-        "written",
-        "managed",
-        "longer",
-        "shorter",
-        "stronger",
-        "weaker",
-        "random",
-        "complicated",
-        "complex",
-        "difficult",
-        "easy",
-        "boring",
-    ];
     value.len() >= 4
         && (has_digit
             || has_symbol
@@ -849,6 +1116,58 @@ mod tests {
 
     /// A second-generation id with a valid check digit, from made-up parts.
     const ID: &str = "11010519491231002X";
+
+    #[test]
+    fn g3_what_opens_on_a_day_or_with_a_number_of_things_is_no_secret() {
+        for text in [
+            "My new job starts on 2026-12-01.",
+            "The course starts on 2027 01 15 in Berlin.",
+            "The shop opens on 24 12 2026.",
+            "The museum opens by 1030.",
+            "I always start by 730 in the morning.",
+            "We start with 120 people on Monday.",
+            "Our store opens with 2500 products.",
+            "My blog on 2026-12-01 is about bread.",
+            "I start with the words Good morning everyone.",
+            "The film opens with the sentence: it rains again.",
+        ] {
+            assert_eq!(kinds(text), [], "{text}");
+        }
+        for text in [
+            "The gate opens with 7719#, don't tell anyone",
+            "The gate opens with ７７１９",
+            "The shed unlocks using 44 17 and the garage too.",
+            "The alarm starts with the code 9921",
+            "The safe opens by the combination 12-34-56 now",
+            "The vault opens with the code 2026 12 01.",
+            "my laptop unlocks with the phrase correct horse battery",
+            "It opens with the passphrase correct horse battery",
+        ] {
+            assert_eq!(kinds(text), [SensitiveKind::Secret], "{text}");
+        }
+    }
+
+    #[test]
+    fn g3_g4_metadata_dates_and_series_are_nobodys_secret_or_number() {
+        for text in [
+            "My login is ann, version2 is better",
+            "model: provider/name-4.1",
+            "provider: openai / gpt-4.1-mini",
+            "temperature: 0.2 / top_p: 0.9",
+            "env: staging / production2",
+            "self.password_hash = password_hash",
+            "The contract was signed on 01-02-2026.",
+            "Call me on 2026-12-01 about the lease.",
+            "The measured values were 02 14 33 51 in that order.",
+            "The laptop shows error code 4032.",
+            "My green card is valid until 2031.",
+            "合同是01-02-2026签的。",
+            "密码是不能用生日的。",
+            "温度：0.2 / top_p：0.9",
+        ] {
+            assert_eq!(kinds(text), [], "{text}");
+        }
+    }
 
     #[test]
     fn a61_c155_sensitive_data_is_found() {

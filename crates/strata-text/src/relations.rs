@@ -3,19 +3,19 @@
 
 use crate::analyze::{analyze_query, jieba};
 use crate::clean::Cleaned;
-use crate::phrases::{compile, regex};
+use crate::pattern::Pattern;
+use crate::phrases::{Table, compile, regex};
 use crate::script::is_han;
-use regex::Regex;
 use std::sync::LazyLock;
 use strata_core::text::{Leaning, Relation};
 
 /// The user, whatever the text calls them.
 const USER: &str = "\u{1}user";
 
-static CLAUSE_END: LazyLock<Regex> = LazyLock::new(|| regex(r"[,;!?，。；！？\n]|\.(?:\s|$)"));
+static CLAUSE_END: LazyLock<Pattern> = LazyLock::new(|| regex(r"[,;!?，。；！？\n]|\.(?:\s|$)"));
 
 /// Verbs whose sides cannot be exchanged, each with its forms.
-const VERBS: [(&str, &str); 17] = [
+const VERBS: [(&str, &str); 19] = [
     ("owe", "owes?|owed|owing"),
     ("pay", "pays?|paid|paying"),
     ("lend", "lends?|lent|lending"),
@@ -33,28 +33,30 @@ const VERBS: [(&str, &str); 17] = [
     ("beat", "beats?|beaten"),
     ("buy", "buys? from|bought from|buying from"),
     ("sell", "sells? to|sold to|selling to"),
+    ("give", "gives?|gave|given|giving"),
+    ("send", "sends?|sent|sending"),
 ];
-static VERB: LazyLock<Regex> = LazyLock::new(|| {
+static VERB: LazyLock<Pattern> = LazyLock::new(|| {
     let forms: Vec<String> = VERBS.iter().map(|(name, forms)| format!("(?P<{name}>{forms})")).collect();
     regex(&format!(r"(?i)\b(?:{})\b", forms.join("|")))
 });
 /// "Is owed by": the sides are exchanged.
-static PASSIVE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)\b(?:is|are|was|were|be|been|being|gets?|got)\s+$"));
-static BY: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)\bby\b"));
-static PREFERS: LazyLock<Regex> = LazyLock::new(|| {
+static PASSIVE: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)\b(?:is|are|was|were|be|been|being|gets?|got)\s+$"));
+static BY: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)\bby\b"));
+static PREFERS: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^(?P<who>.*?)\b(?:(?:prefers?|preferred|favou?rs?)\b(?P<a>.+?)\b(?:to|over|than|rather than|instead of)\b|(?:likes?|loves?|enjoys?|wants?|drinks?|eats?|uses?|rather)\b(?P<b>.+?)\b(?P<less>less )?(?:more |better |rather )?than\b)(?P<other>.+)$",
     )
 });
-static OVER_HAN: LazyLock<Regex> = LazyLock::new(|| {
+static OVER_HAN: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?:比起|相比于?|相较于?|与其)(?P<other>[^，,。;；]+?)[，,]?\s*(?:我|用户|他|她|我们)?(?:还是|也|都)?(?:更|比较|宁可|宁愿|不如|偏)(?:喜欢|爱|想|愿意|倾向于?|好)?(?P<one>[^，,。;；]+)|(?:喜欢|爱)(?P<a>[^，,。;；]+?)(?:多过|胜过|超过|甚于)(?P<b>[^，,。;；]+)",
     )
 });
 /// One clause with a verb between its sides.
-static VERB_HAN: LazyLock<Regex> = LazyLock::new(|| {
+static VERB_HAN: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"^(?P<before>[^，,。;；]*?)(?P<verb>欠|付给|付了?|还给|借给|汇报给|管着|管理|领导|雇了?|教|取代|替换|替代|卖给)(?P<after>[^，,。;；]+)$|^(?P<who>[^，,。;；]*?)(?:向|给|跟)(?P<whom>[^，,。;；]+?)(?P<done>汇报|付款|付钱|还钱|借钱|要账|道歉|学习)",
+        r"^(?P<before>[^，,。;；]*?)(?P<verb>欠|付给|付了?|还给|借给|交给|送给|寄给|发给|转给|留给|给了|汇报给|管着|管理|领导|雇了?|教|取代|替换|替代|卖给)(?P<after>[^，,。;；]+)$|^(?P<who>[^，,。;；]*?)(?:向|给|跟)(?P<whom>[^，,。;；]+?)(?P<done>汇报|付款|付钱|还钱|借钱|要账|道歉|学习)",
     )
 });
 
@@ -82,12 +84,12 @@ fn sides(text: &str) -> Vec<String> {
         }
         latin.push(c);
     }
-    static ME: LazyLock<Regex> =
+    static ME: LazyLock<Pattern> =
         LazyLock::new(|| regex(r"(?i)\b(?:i|me|we|us|myself|the user|the users|user)(?:'(?:m|d|ve|ll|re))?\b"));
     if ME.is_match(&latin) {
         out.push(USER.to_owned());
     }
-    out.extend(analyze_query(&ME.replace_all(&latin, " ")));
+    out.extend(analyze_query(&ME.replace_all(&latin, |_| " ")));
     out.sort();
     out.dedup();
     out
@@ -139,7 +141,7 @@ pub(crate) fn relations(cleaned: &Cleaned) -> Vec<Relation> {
     out
 }
 
-static UPPER: LazyLock<Regex> = LazyLock::new(|| {
+static UPPER: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "at (?:the )?most",
@@ -154,7 +156,7 @@ static UPPER: LazyLock<Regex> = LazyLock::new(|| {
         &["最多", "至多", "不(?:能|得|可)?(?:超过|高于|多于)", "以内", "以下", "少于", "低于", "不到", "不足", "上限"],
     )
 });
-static LOWER: LazyLock<Regex> = LazyLock::new(|| {
+static LOWER: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "at (?:the )?least",
@@ -167,10 +169,10 @@ static LOWER: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 /// What looks like a bound within a longer one.
-static NO_LOWER: LazyLock<Regex> = LazyLock::new(|| compile(&["(?:no|not) more than"], &["不(?:能|得|可)?(?:超过|高于|多于)"]));
-static NO_UPPER: LazyLock<Regex> =
+static NO_LOWER: LazyLock<Table> = LazyLock::new(|| compile(&["(?:no|not) more than"], &["不(?:能|得|可)?(?:超过|高于|多于)"]));
+static NO_UPPER: LazyLock<Table> =
     LazyLock::new(|| compile(&["(?:no|not) (?:less|fewer) than"], &["不(?:能|得|可)?(?:少于|低于)"]));
-static EARLIER: LazyLock<Regex> = LazyLock::new(|| {
+static EARLIER: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "before (?:\\d|noon|midnight|monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|may|june|july|august|september|october|november|december|the \\w+)",
@@ -180,7 +182,7 @@ static EARLIER: LazyLock<Regex> = LazyLock::new(|| {
         &[r"(?:[点号日月年天周]|星期\S|周\S|\d)(?:之前|以前|前)"],
     )
 });
-static LATER: LazyLock<Regex> = LazyLock::new(|| {
+static LATER: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "after (?:\\d|noon|midnight|monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|may|june|july|august|september|october|november|december|the \\w+)",
@@ -190,38 +192,85 @@ static LATER: LazyLock<Regex> = LazyLock::new(|| {
         &[r"(?:[点号日月年天周]|星期\S|周\S|\d)(?:之后|以后|后)"],
     )
 });
-static MUST: LazyLock<Regex> = LazyLock::new(|| {
+static MUST: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["must", "ha(?:s|ve|d) to", "is required", "are required", "mandatory", "obligatory"],
         &["必须", "务必", "强制", "一定要", "非要"],
     )
 });
-static MAY: LazyLock<Regex> = LazyLock::new(|| {
+static MAY: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["may", "can", "could", "optional(?:ly)?", "is allowed", "are allowed", "need not", "(?:does|do)(?: not|n't) have to"],
         &["可以", "可选", "不必", "不用", "允许"],
     )
 });
+/// All of it, or each time.
+static EVERY: LazyLock<Table> = LazyLock::new(|| {
+    compile(
+        &["all(?: of)? (?:my|our|the|his|her|their|\\w+s)", "every", "each", "everyone", "everybody", "always", "the whole"],
+        &["所有", "全部", "全都", "每(?:个|天|次|位|人|周|年|月|晚|早|回|逢)", "都", "总是", "始终", "人人", "从来"],
+    )
+});
+static NO_EVERY: LazyLock<Table> = LazyLock::new(|| {
+    compile(
+        &[
+            "not (?:all|every|each|everyone|always)",
+            "(?:after|above|of|at) all",
+            "every (?:now and then|so often|once in a while)",
+        ],
+        &[
+            "(?:大部分|大多数|多数|多半|大半|半数|部分|有些|有的|有几|几个|个别)[^,，。]{0,10}都",
+            "首都|成都|都市|都会",
+            "不(?:是)?(?:每|都|总|所有)",
+            "并非(?:每|都|所有)",
+        ],
+    )
+});
+/// Some of it, or at times.
+static PART: LazyLock<Table> = LazyLock::new(|| {
+    compile(
+        &[
+            "some(?: of)? (?:my|our|the|his|her|their|\\w+s)",
+            "(?:several|many|most|half|a few|few|two|three|one|a couple|a handful|the majority) of (?:my|our|the|his|her|their)",
+            "most(?: \\w+)? \\w+s",
+            "(?:like|love|eat|hate|want|know|enjoy|trust|use|see|with|for|on|in) most \\w+",
+            "sometimes",
+            "occasionally",
+            "now and then",
+            "once in a while",
+            "from time to time",
+            "every (?:now and then|so often)",
+            "not (?:all|every|everyone|always)",
+        ],
+        &[
+            "有些|有的|某些|有(?:好)?几|个别|多半|大半|绝大多数",
+            "一部分|大部分|部分的?|少数|多数|半数",
+            "有时候?|偶尔|时不时|间或",
+            "不(?:是)?(?:每|都|总是|所有)",
+        ],
+    )
+});
 /// The month.
-static NO_MAY: LazyLock<Regex> = LazyLock::new(|| {
+static NO_MAY: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["(?:in|on|of|by|until|since|from|to|this|next|last|early|mid|late|each|every|\\d+(?:st|nd|rd|th)?) may", "may \\d+"],
         &["不可以"],
     )
 });
-static NO_MUST: LazyLock<Regex> = LazyLock::new(|| compile(&["(?:does|do)(?: not|n't) have to"], &["不必", "不是必须"]));
+static NO_MUST: LazyLock<Table> = LazyLock::new(|| compile(&["(?:does|do)(?: not|n't) have to"], &["不必", "不是必须"]));
 
 /// Which ways a text leans: see [`Leaning`].
 pub(crate) fn leanings(cleaned: &Cleaned) -> Vec<Leaning> {
     let text = &cleaned.text;
-    let says = |cue: &Regex, not: &Regex| cue.is_match(&crate::phrases::without(text, not));
     [
-        (Leaning::AtMost, says(&UPPER, &NO_UPPER)),
-        (Leaning::AtLeast, says(&LOWER, &NO_LOWER)),
+        (Leaning::AtMost, UPPER.says(text, &NO_UPPER)),
+        (Leaning::AtLeast, LOWER.says(text, &NO_LOWER)),
         (Leaning::Earlier, EARLIER.is_match(text)),
         (Leaning::Later, LATER.is_match(text)),
-        (Leaning::Must, says(&MUST, &NO_MUST)),
-        (Leaning::May, says(&MAY, &NO_MAY)),
+        (Leaning::Must, MUST.says(text, &NO_MUST)),
+        (Leaning::May, MAY.says(text, &NO_MAY)),
+        (Leaning::Every, EVERY.says(text, &NO_EVERY)),
+        (Leaning::Part, PART.is_match(text)),
     ]
     .into_iter()
     .filter_map(|(leaning, is)| is.then_some(leaning))

@@ -1,10 +1,10 @@
 //! A second look at what was found (rule R9): a cross-encoder behind `POST {base}/rerank`, as TEI, vLLM, Jina and Cohere
 //! serve it. It only orders; whether and where it is asked is the caller's.
 
-use crate::http::{self, Unread};
+use crate::http::{Failure, Provider};
 use crate::tokens;
 use async_trait::async_trait;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -24,6 +24,15 @@ pub enum RerankError {
     /// The provider or the configuration is not what is expected; a retry does not help.
     #[error("reranker: {0}")]
     Refused(String),
+}
+
+impl From<Failure> for RerankError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unavailable { what, .. } => Self::Unavailable(what),
+            Failure::Refused(what) => Self::Refused(what),
+        }
+    }
 }
 
 /// Scores texts against a query.
@@ -61,9 +70,9 @@ impl HttpRerankerConfig {
 /// The client.
 #[derive(Debug)]
 pub struct HttpReranker {
-    config: HttpRerankerConfig,
-    endpoint: reqwest::Url,
-    client: reqwest::Client,
+    provider: Provider,
+    model: Option<String>,
+    max_tokens: u32,
 }
 
 /// `documents` is the field of Jina, Cohere and vLLM, who want a model; `texts` that of TEI, which has one.
@@ -99,12 +108,11 @@ impl HttpReranker {
     /// [`RerankError::Refused`] naming the setting that is out of range.
     pub fn new(config: HttpRerankerConfig) -> Result<Self, RerankError> {
         let refused = |what: &str| RerankError::Refused(what.to_owned());
-        let endpoint = http::endpoint(&config.base_url, "rerank").map_err(refused)?;
         if config.max_tokens == 0 || config.timeout.is_zero() || config.model.as_ref().is_some_and(String::is_empty) {
             return Err(refused("max_tokens and timeout are above 0, a model has a name"));
         }
-        let client = http::client(config.timeout).map_err(refused)?;
-        Ok(Self { config, endpoint, client })
+        let provider = Provider::new(&config.base_url, "rerank", config.api_key, config.timeout).map_err(refused)?;
+        Ok(Self { provider, model: config.model, max_tokens: config.max_tokens })
     }
 }
 
@@ -112,41 +120,21 @@ impl HttpReranker {
 impl Reranker for HttpReranker {
     async fn score(&self, query: &str, texts: &[&str]) -> Result<Vec<f64>, RerankError> {
         let refused = |what: &str| RerankError::Refused(what.to_owned());
-        let unavailable = |what: &str| RerankError::Unavailable(what.to_owned());
         if texts.is_empty() {
             return Ok(Vec::new());
         }
         if texts.len() > MAX_TEXTS {
             return Err(refused("more texts than one call takes"));
         }
-        let texts: Vec<String> = texts.iter().map(|text| tokens::cut(text, self.config.max_tokens).to_owned()).collect();
-        let model = self.config.model.as_deref();
+        let texts: Vec<String> = texts.iter().map(|text| tokens::cut(text, self.max_tokens).to_owned()).collect();
+        let model = self.model.as_deref();
         let body = Request {
-            query: tokens::cut(query, self.config.max_tokens),
+            query: tokens::cut(query, self.max_tokens),
             model,
             documents: model.map(|_| &*texts),
             texts: model.is_none().then_some(&*texts),
         };
-        let mut request = self.client.post(self.endpoint.clone()).json(&body);
-        if let Some(key) = &self.config.api_key {
-            request = request.bearer_auth(key.expose_secret());
-        }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| unavailable(if error.is_timeout() { "no answer in time" } else { "not reachable" }))?;
-        let status = response.status();
-        if status == reqwest::StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            return Err(RerankError::Unavailable(format!("status {}", status.as_u16())));
-        }
-        if !status.is_success() {
-            return Err(RerankError::Refused(format!("status {}", status.as_u16())));
-        }
-        let content = http::content(response, MAX_ANSWER_BYTES).await.map_err(|unread| match unread {
-            Unread::BrokeOff => unavailable("the answer broke off"),
-            Unread::TooLarge => refused("the answer is too large"),
-        })?;
-        let answer: Answer = serde_json::from_slice(&content).map_err(|_| refused("the answer has another form"))?;
+        let answer: Answer = self.provider.post(&body, MAX_ANSWER_BYTES).await?;
         let (Answer::Results { results: items } | Answer::Bare(items)) = answer;
         let mut scores = vec![f64::NAN; texts.len()];
         for item in items {
@@ -186,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn r9_both_forms_of_the_interface_are_spoken() {
-        let (base, seen) = provider(vec![("200 OK", Value::Null)], bare).await;
+        let (base, seen) = provider(vec![("200 OK", Value::Null)], bare);
         let reranker = HttpReranker::new(config(&base)).expect("config");
         assert_eq!(reranker.score("忌口?", &["a", "不吃辣", "👍"]).await, Ok(vec![0.0, 0.25, 0.5]));
         assert_eq!(reranker.score("q", &[]).await, Ok(vec![]));
@@ -196,7 +184,7 @@ mod tests {
             assert!(seen[0].0.starts_with("post /v1/rerank") && !seen[0].0.contains("authorization"));
             assert_eq!(seen[0].1, json!({"query": "忌口?", "texts": ["a", "不吃辣", "👍"]}));
         }
-        let (base, seen) = provider(vec![("200 OK", Value::Null)], results).await;
+        let (base, seen) = provider(vec![("200 OK", Value::Null)], results);
         let key = Some(SecretString::from("k-123"));
         let reranker =
             HttpReranker::new(HttpRerankerConfig { api_key: key, model: Some("m".into()), ..config(&base) }).expect("config");
@@ -222,7 +210,7 @@ mod tests {
             ("200 OK", json!([{"index": 7, "score": 1.0}]), refused(unknown)),
             ("200 OK", json!("hello"), refused("the answer has another form")),
         ] {
-            let (base, seen) = provider(vec![(status, answer)], bare).await;
+            let (base, seen) = provider(vec![(status, answer)], bare);
             let reranker = HttpReranker::new(config(&base)).expect("config");
             assert_eq!(reranker.score("q", &["a", "b"]).await, Err(error), "{status}");
             assert_eq!(seen.lock().expect("lock").len(), 1, "{status}: one try");

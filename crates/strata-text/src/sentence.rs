@@ -92,6 +92,12 @@ fn full_stop_ends(before: &str, after: &str) -> bool {
     !initial && !numbered
 }
 
+/// Whether a cleaned sentence is marked as a question: by its sign, or by 吗.
+pub(crate) fn is_question(cleaned: &str) -> bool {
+    let end = cleaned.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '”' | '」'));
+    end.ends_with(['?', '？']) || end.trim_end_matches(['。', '.']).ends_with('吗')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,27 +3,37 @@
 use crate::certainty;
 use crate::clean::Cleaned;
 use crate::cues;
-use crate::phrases::regex;
+use crate::literals::Filter;
+use crate::pattern::Pattern;
+use crate::phrases::{compact, regex};
 use crate::reality;
 use crate::sentence::sentence_spans;
 use crate::values::is_name_word;
-use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 use std::sync::LazyLock;
 use strata_core::FactKey;
 use strata_core::policy::registry::{Cardinality, Registry, RegistryProblem};
 use strata_core::text::{Certainty, Negation};
 
-/// Bytes one compiled wording may take: a registry is configuration, and a bad pattern must not eat the memory.
-const PATTERN_SIZE: usize = 1 << 20;
-
-/// Words for the user in a wording: a turn speaks in the first person, a record in the third.
-const PERSON: &[(&str, &str)] = &[
+/// What a name in braces stands for in a wording: the user, of whom a turn speaks in the first person and a record in the third;
+/// languages that one can be answered in.
+const CLASSES: &[(&str, &str)] = &[
     ("{me}", "(?:i|(?:the )?user)"),
     ("{am}", "(?:i'm|i am|(?:the )?user is)"),
     ("{my}", "(?:my|(?:the )?user's)"),
     ("{我}", "(?:我|用户|本人)"),
     ("{我起}", r"(?:^|[,，。;；、!！\s]|我|用户|本人)"),
+    (
+        "{language}",
+        "(?:english|chinese|mandarin|cantonese|japanese|korean|french|german|spanish|portuguese|italian|russian|\
+arabic|dutch|polish|turkish|swedish|danish|norwegian|finnish|greek|czech|hungarian|romanian|\
+ukrainian|hebrew|hindi|thai|vietnamese|indonesian|malay|persian|catalan|welsh|irish)",
+    ),
+    (
+        "{语言}",
+        "(?:中文|英文|英语|汉语|普通话|粤语|日语|日文|韩语|韩文|法语|德语|西班牙语|俄语|意大利语|葡萄牙语|阿拉伯语|荷兰语|波兰语|土耳其语|瑞典语|丹麦语|挪威语|芬兰语|希腊语|捷克语|越南语|\
+泰语|印尼语|马来语|印地语|乌克兰语|希伯来语|法文|德文|俄文)",
+    ),
 ];
 
 /// A statement that names a registered key.
@@ -44,7 +54,7 @@ pub struct SlotMatch {
 #[derive(Debug)]
 struct Wording {
     pattern: String,
-    regex: Regex,
+    regex: Pattern,
     fixed: Option<String>,
     preference: bool,
     /// The key is a set: a sentence may name several values (rule K11).
@@ -56,7 +66,7 @@ struct Wording {
 /// The compiled wordings of a registry, in registry order: the first that matches decides.
 #[derive(Debug)]
 pub struct SlotMatcher {
-    wordings: Vec<Wording>,
+    wordings: Filter<Wording>,
 }
 
 impl SlotMatcher {
@@ -71,30 +81,27 @@ impl SlotMatcher {
             let english = spec.patterns.en.iter().map(|p| (p, format!(r"(?-u:\b)(?:{})", p.regex())));
             let chinese = spec.patterns.zh.iter().map(|p| (p, p.regex().to_owned()));
             for (pattern, source) in english.chain(chinese) {
-                let source = PERSON.iter().fold(source, |source, (name, words)| source.replace(name, words));
+                let source = compact(&CLASSES.iter().fold(source, |source, (name, words)| source.replace(name, words)));
                 let problem = |text: String| RegistryProblem::new(&spec.pattern, text);
-                let regex = RegexBuilder::new(&source)
-                    .case_insensitive(true)
-                    .size_limit(PATTERN_SIZE)
-                    .build()
-                    .map_err(|error| problem(format!("a pattern does not compile: {error}")))?;
-                let has = |group: &str| regex.capture_names().flatten().any(|name| name == group);
-                if pattern.value().is_none() && !has("value") {
+                let regex = Pattern::foreign(&source).map_err(|error| problem(format!("a pattern does not compile: {error}")))?;
+                if pattern.value().is_none() && !regex.has_group("value") {
                     return Err(problem("a pattern has a group (?<value>...) or a fixed value".into()));
                 }
-                if spec.is_family() && !(has("slot") && spec.pattern.matches('*').count() == 1) {
+                if spec.is_family() && !(regex.has_group("slot") && spec.pattern.matches('*').count() == 1) {
                     return Err(problem("a pattern of a family with one '*' has a group (?<slot>...)".into()));
                 }
-                wordings.push(Wording {
+                let wording = Wording {
                     pattern: spec.pattern.clone(),
                     denies: pattern.value().is_some() && DENIES.is_match(pattern.regex()),
                     regex,
                     fixed: pattern.value().map(str::to_owned),
                     preference: spec.preference,
                     set: spec.cardinality == Cardinality::Set,
-                });
+                };
+                wordings.push((format!("(?i){source}"), wording));
             }
         }
+        let wordings = Filter::new(wordings).map_err(|error| RegistryProblem::new("*", error.to_string()))?;
         Ok(Self { wordings })
     }
 
@@ -111,21 +118,9 @@ impl SlotMatcher {
         let mut out: Vec<SlotMatch> = Vec::new();
         for span in sentence_spans(&cleaned.text) {
             let sentence = &cleaned.text[span.clone()];
-            let part = Cleaned::new(sentence);
-            if sentence.ends_with(['?', '？', '吗', '么', '呢'])
-                || cues::asks(&part)
-                || cues::reported(&part)
-                || reality::unreal(&part)
-            {
-                continue;
-            }
-            if certainty::of_cleaned(&part) == Certainty::Hedged {
-                continue;
-            }
-            let passing = cues::passing(&part);
             let mut found: Vec<(usize, SlotMatch)> = Vec::new();
-            for wording in &self.wordings {
-                let Some((at, slot)) = wording.read(&cleaned, &span, passing) else { continue };
+            for wording in self.wordings.candidates(sentence) {
+                let Some((at, slot)) = wording.read(&cleaned, &span) else { continue };
                 if found.iter().any(|(_, other)| other.key == slot.key || overlaps(&other.span, &slot.span)) {
                     continue;
                 }
@@ -135,6 +130,13 @@ impl SlotMatcher {
                     found.push((at, slot));
                 }
             }
+            // Looked into last: most sentences name no key.
+            let part = Cleaned::new(sentence);
+            if found.is_empty() || !is_plainly_stated(&part) {
+                continue;
+            }
+            let passing = cues::passing(&part);
+            found.iter_mut().for_each(|(_, slot)| slot.passing = passing);
             found.sort_by_key(|(at, _)| *at);
             out.extend(found.into_iter().map(|(_, slot)| slot));
         }
@@ -143,7 +145,16 @@ impl SlotMatcher {
 }
 
 /// Wordings of a fixed value that deny, by their own source.
-static DENIES: LazyLock<Regex> = LazyLock::new(|| regex("不|没|别|忌|戒|n't|\\bnot\\b|\\bnever\\b|\\bno\\b|cannot|avoid"));
+static DENIES: LazyLock<Pattern> = LazyLock::new(|| regex("不|没|别|忌|戒|n't|\\bnot\\b|\\bnever\\b|\\bno\\b|cannot|avoid"));
+
+/// Whether a sentence says that something is so: no question, no report, nothing unreal, nothing hedged.
+fn is_plainly_stated(sentence: &Cleaned) -> bool {
+    !sentence.text.ends_with(['?', '？', '吗', '么', '呢'])
+        && !cues::asks(sentence)
+        && !cues::reported(sentence)
+        && !reality::unreal(sentence)
+        && certainty::of_cleaned(sentence) != Certainty::Hedged
+}
 
 /// The clause of a sentence that a match stands in.
 fn clause_of(sentence: &str, at: Range<usize>) -> &str {
@@ -154,13 +165,13 @@ fn clause_of(sentence: &str, at: Range<usize>) -> &str {
 }
 
 /// What joins the items of a list.
-static JOINS: LazyLock<Regex> = LazyLock::new(|| {
+static JOINS: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)\s*(?:,|，)?\s+(?:and|or|as well as|plus)\s+(?:also\s+|to\s+)?|\s*[,，]\s*(?:to\s+)?|\s*(?:、|以及|还有|&|/)\s*|[和跟与及]",
     )
 });
 /// The next item of a list that a wording stopped at: a join, and up to three words before the next sign.
-static MORE: LazyLock<Regex> = LazyLock::new(|| {
+static MORE: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^(?P<join>,? (?:and|or|as well as|plus) (?:also )?(?:to )?|, (?:to )?)(?P<item>[a-z][a-z'-]*(?: [a-z'-]+){0,2}?)(?P<end>[.,;!]|$| and | or | as well | but | so )",
     )
@@ -254,7 +265,7 @@ fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 impl Wording {
-    fn read(&self, cleaned: &Cleaned, sentence: &Range<usize>, passing: bool) -> Option<(usize, SlotMatch)> {
+    fn read(&self, cleaned: &Cleaned, sentence: &Range<usize>) -> Option<(usize, SlotMatch)> {
         let captures = self.regex.captures(&cleaned.text[sentence.clone()])?;
         let whole = captures.get(0)?;
         let clause = clause_of(&cleaned.text[sentence.clone()], whole.range());
@@ -279,7 +290,7 @@ impl Wording {
                 key: FactKey::new(key).ok()?,
                 value: self.fixed.clone().unwrap_or_else(|| value.to_owned()),
                 span: cleaned.original(from..from + value.len()),
-                passing,
+                passing: false,
                 preference: self.preference,
             },
         ))

@@ -10,8 +10,8 @@
 //! | 5 s, 5 seconds, 5秒 | `5 s` |
 
 use crate::numerals::{HAN_DIGITS, parse_han};
-use crate::phrases::regex;
-use regex::{Captures, Regex};
+use crate::pattern::Captures;
+use crate::phrases::Listed;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -30,7 +30,7 @@ const UNIT: &str = "milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|min|hours?|
 const LONG_UNIT: &str = "milliseconds?|seconds?|minutes?|hours?|days?|weeks?|months?|years?";
 
 /// Expressions, most specific first; a later one never overlaps an earlier one's find.
-static RULES: LazyLock<Vec<(Regex, Reader)>> = LazyLock::new(|| {
+static RULES: LazyLock<Listed<Reader>> = LazyLock::new(|| {
     let zh = format!(r"\d+|[{HAN_DIGITS}]+");
     let rules: Vec<(String, Reader)> = vec![
         // ISO instant: the date part, then the clock part is found by itself.
@@ -169,19 +169,19 @@ static RULES: LazyLock<Vec<(Regex, Reader)>> = LazyLock::new(|| {
             num(c, 1).filter(|d| (1..=31).contains(d)).map(|d| format!("---{d:02}"))
         }),
     ];
-    rules.into_iter().map(|(pattern, reader)| (regex(&pattern), reader)).collect()
+    Listed::new(rules)
 });
 
 /// Times of a cleaned text; spans may overlap, an earlier one in the list is the better reading.
 pub(crate) fn times(text: &str) -> Vec<Time> {
     let mut found = Vec::new();
-    for (pattern, reader) in RULES.iter() {
+    for (pattern, reader) in RULES.candidates(text) {
         for captures in pattern.captures_iter(text) {
             let Some(whole) = captures.get(0) else { continue };
             if let Some(normal) = reader(&captures) {
                 // Look-ahead is spelled as a trailing character, and is not part of the time.
                 let end = if normal.starts_with("---") {
-                    whole.start() + whole.as_str().find(['日', '号']).map_or(whole.len(), |i| i + 3)
+                    whole.start() + whole.as_str().find(['日', '号']).map_or(whole.as_str().len(), |i| i + 3)
                 } else {
                     whole.end()
                 };

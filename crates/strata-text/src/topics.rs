@@ -19,11 +19,11 @@ const RELATING: &str = "like likes love loves enjoy enjoys prefer prefers prefer
     customer please thank remember note future time times day days way kind sort type new old like, stand can't cannot don't \
     doesn't didn't won't isn't i'm i've i'd i'll it's that's let's wouldn't couldn't shouldn't wasn't aren't haven't hasn't prefers, \
     expect expects should must may might able allowed no not yes ok wants. no. regard regarding concern concerning about per \
-    first second own play plays drive drives collect collects speak speaks read reads watch watches";
+    first second seldom rarely hardly scarcely barely own play plays drive drives collect collects speak speaks read reads watch watches";
 /// The same in Chinese.
 const RELATING_HAN: &str = "用户 本人 自己 喜欢 爱 爱好 爱好者 偏好 更喜欢 讨厌 不喜欢 想 想要 要 希望 需要 不要 别 使用 用 吃 喝 有 没有 拥有 住 \
     住在 居住 工作 上班 叫 叫做 称为 称呼 名字 名叫 知道 觉得 认为 说 告诉 问 得到 做 去 来 放 给 是 成为 变成 改 改成 换 换成 搬 搬到 开始 停止 \
-    不再 总是 从不 从来 永远 经常 常常 通常 一般 有时 非常 很 特别 最 更 比较 每 每次 现在 目前 以后 今后 今天 已经 只 也 还 都 好 不好 东西 事情 \
+    不再 总是 从不 从来 永远 经常 常常 很少 极少 几乎 难得 通常 一般 有时 非常 很 特别 最 更 比较 每 每次 现在 目前 以后 今后 今天 已经 只 也 还 都 好 不好 东西 事情 \
     事 人 客户 请 谢谢 记住 记得 时候 时间 天 种 类 新 旧 受不了 不 没 会 能 可以 应该 必须 可能 被 对 把 在 到 和 与 跟 当 开 忌 避免 \
     感兴趣 兴趣 期望 打算 一个 一条 一只 一名 一位 的话 拉 打 看 读 学 买 玩";
 

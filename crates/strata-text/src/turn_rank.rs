@@ -14,6 +14,9 @@ use strata_core::policy::session::{Role, Turn};
 /// Hits a leg gives to the fusion at least: neighbours rank among them.
 const LEG: usize = 200;
 
+/// Words, without stop words, of a turn that says enough to be of a topic.
+const CONTENT_WORDS: u32 = 4;
+
 /// What one turn is to a search.
 #[derive(Debug, Default)]
 pub struct IndexedTurn {
@@ -27,6 +30,8 @@ pub struct IndexedTurn {
     speaker: Box<[u32]>,
     /// Whether the assistant said it.
     assistant: bool,
+    /// Whether the user or the assistant said it.
+    speaks: bool,
     /// Whether it can be found.
     said: bool,
     /// Unit length.
@@ -70,6 +75,7 @@ impl IndexedTurn {
             asking: if said { question_share(&turn.text) } else { 0.0 },
             speaker,
             assistant: turn.role == Role::Assistant,
+            speaks: matches!(turn.role, Role::User | Role::Assistant),
             said,
             vector: OnceLock::new(),
         }
@@ -84,6 +90,7 @@ impl IndexedTurn {
             asking: analysis.asking,
             speaker: analysis.speaker.into_boxed_slice(),
             assistant: role == Role::Assistant,
+            speaks: matches!(role, Role::User | Role::Assistant),
             said: is_said(role),
             vector: OnceLock::new(),
         }
@@ -98,6 +105,18 @@ impl IndexedTurn {
     /// Gives the turn its vector, of unit length; the first one stays.
     pub fn set_vector(&self, vector: Vec<f32>) {
         let _ = self.vector.set(vector.into_boxed_slice());
+    }
+
+    /// Its vector, once it has one.
+    #[must_use]
+    pub fn vector(&self) -> Option<&[f32]> {
+        self.vector.get().map(AsRef::as_ref)
+    }
+
+    /// Whether it says enough to be of a topic (rule S7): somebody's words, no tool's, and more of them than a courtesy has.
+    #[must_use]
+    pub fn is_content(&self) -> bool {
+        self.speaks && self.words >= CONTENT_WORDS
     }
 
     /// Whether it can be found and has no vector yet.
@@ -347,5 +366,29 @@ mod tests {
             let plain: f32 = a.iter().map(|x| x * x).sum();
             assert!((dot(&a, &a) - plain).abs() <= plain * 1e-5);
         }
+    }
+
+    /// Four times the turns take about four times as long, not sixteen: measured against itself, the best of several, in one of a
+    /// few rounds, since a busy machine may stop any of them.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test of time, without a runtime")]
+    fn r14_the_time_of_a_ranking_grows_with_the_turns_and_no_faster() {
+        let talk = |count: usize| -> Vec<Turn> {
+            let text = |n: usize| format!("Parcel {n} of Bolun goes to dock {} on day {}.", n % 7, n % 31);
+            (0..count).map(|n| said(Role::User, "", &text(n))).collect()
+        };
+        let settings = SessionSettings::default().turn_recall(&RecallSettings::default());
+        let asked = Asked::new("which parcel goes to dock 3", None);
+        let best = |turns: &[Vec<Arc<IndexedTurn>>]| {
+            let once = || {
+                let watch = std::time::Instant::now();
+                assert!(!rank(turns, &asked, &settings, recall::Fusion::MinMax, 0.3, 5).hits.is_empty());
+                watch.elapsed()
+            };
+            (0..7).map(|_| once()).min().expect("several")
+        };
+        let (few, many) = ([analysed(&talk(1_000))], [analysed(&talk(4_000))]);
+        let grown = || best(&many).as_secs_f64() / best(&few).as_secs_f64();
+        assert!((0..8).any(|_| grown() < 9.0), "four times the turns took more than nine times as long, eight times over");
     }
 }

@@ -6,21 +6,24 @@
 //! Phrases that only look like a cue ("pay attention", "计算了") are blanked out first.
 
 use crate::analyze::{analyze_query, hash};
+use crate::certainty::{certainty, negation};
 use crate::clean::Cleaned;
 use crate::features::features;
-use crate::phrases::{compile, regex, without};
-use crate::sentence::sentence_spans;
-use crate::{mentions, tokens, values};
-use regex::Regex;
+use crate::pattern::Pattern;
+use crate::phrases::{Table, compile, regex, without};
+use crate::script::is_han;
+use crate::sentence::{is_question, sentence_spans};
+use crate::{brief, mentions, tokens, values};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 use strata_core::policy::session::{ClauseSpan, CuedValue, Retraction, Role, SentenceCues, TurnCues};
-use strata_core::policy::summary::Statement;
+use strata_core::policy::summary::{Language, Statement};
+use strata_core::text::{Certainty, Negation};
 
 macro_rules! cues {
     ($( $(#[$doc:meta])* $name:ident = $en:expr, $zh:expr; )*) => { $(
         $(#[$doc])*
-        static $name: LazyLock<Regex> = LazyLock::new(|| compile(&$en, &$zh));
+        static $name: LazyLock<Table> = LazyLock::new(|| compile(&$en, &$zh));
     )* };
 }
 
@@ -28,14 +31,17 @@ cues! {
     /// Not an operation: idioms, negated orders (those are constraints) and questions about how it is done.
     NO_OPERATION = [
         r"pay(?:s|ing)? (?:more |close |much )?attention", r"pay(?:ing)? (?:a|him|her|them) (?:a )?visit", "paid leave", r"pa(?:y|id) off",
+        r"(?:have|has|had|need|needs|ought) to pay", r"what (?:would|will|does|do) it take to\b[^,.;!]{0,60}",
+        r"(?:\d+|no|zero|one|two|three|any|more|fewer|direct|without) transfers?",
         r"(?:do not|don't|never|must not|mustn't|cannot|can't|without|not to|avoid)[^,.;!?]{0,12}(?:delet|eras|wip|pay|paid|transfer|wir|authori[sz]|grant|revok|refund|purg|drop|approv)\w*",
         r"how (?:do|does|can|could|to|would|should)\b[^,.;!]{0,60}",
     ], [
-        "支付宝", "支付方式", "付款方式", "授权码", "(?:怎么|如何|怎样)[^，。；！]{0,20}",
+        "支付宝", "支付方式", "付款方式", "授权码", "(?:删除|删掉|清空|注销|付款|支付|转账|退款|授权)[^，。；！？]{0,6}(?:怎么|如何|怎样)", "(?:怎么|如何|怎样)[^，。；！]{0,20}",
         "(?:不要|别|不能|不得|禁止|切勿|千万别|不可以?|无法)[^，。；！？]{0,8}(?:删除|删掉|删|清空|付款|支付|转账|汇款|授权|退款)",
     ];
     OPERATION = [
-        r"delet(?:e|es|ed|ing)", r"eras(?:e|es|ed|ing)", r"purg(?:e|es|ed|ing)", r"wip(?:e|es|ed|ing) (?:the|all|my|our|out|it)",
+        r"delet(?:e|es|ed|ing)", r"eras(?:e|es|ed|ing)", r"purg(?:e|es|ed|ing)",
+        r"wip(?:e|es|ed|ing) (?:out|(?:(?:the|all|my|our|this|that|every) )?(?:\w+ )?(?:data|disks?|drives?|databases?|db|servers?|phone|laptop|records?|logs?|account|history|backups?|files?|system|everything|storage))",
         r"rm -rf?", r"(?:drop|dropped|dropping|truncate|truncated) (?:the )?(?:\w+ )?(?:table|database|db|schema|bucket|index|collection)",
         r"(?:pay|pays|paid|paying|refund|refunds|refunded|charge|charged)\b[^.;!?]{0,40}?(?:[$€£¥]|\d|invoice|bills?\b|fees?\b|deposit|rent\b|order|vendor|supplier|balance|card\b)",
         r"(?:transfer|transfers|transferred|transferring|wire|wired|remit|remitted)\b[^.;!?]{0,40}?(?:[$€£¥]|\d|money|funds|account|ownership)",
@@ -45,7 +51,7 @@ cues! {
         r"(?:cancel|undo|reverse|roll back|restore)(?:l?ed|d|s|ing)?\b[^.;!?]{0,20}?(?:deletion|payment|transfer|refund|authori[sz]ation|deleted)",
     ], [
         "删除", "删掉", "删了", "清空", "抹掉", "注销", "销毁", "付款", "支付", "付了", "付清", "转账", "汇款", "打款", "退款", "扣款",
-        "转(?:给|了)[^，。；！？]{0,12}(?:元|块|钱|万)", "授权", "授予", "(?:赋予|开通|收回|撤销|取消)[^，。；！？]{0,12}权限",
+        "转(?:给|了)[^，。；！？]{0,12}(?:元|块|钱|万)", "授权", "授予", "(?:赋予|开通|收回|撤销|取消)[^，。；！？]{0,12}权限", "权限[^，。；！？]{0,4}(?:收回|撤销|取消|开通)",
         "批准[^，。；！？]{0,10}(?:付款|转账|退款|提现)",
     ];
     NO_WITHDRAWAL = ["never mind(?:ed|ing)"], ["计算了", "打算了", "结算了", "预算了", "核算了", "就算了?", "清算了", "运算了"];
@@ -66,7 +72,8 @@ cues! {
         "其实是", "不是[^，。；！？]{1,20}(?:，|,)?(?:而)?是",
     ];
     OVERTURN = [
-        r"turn(?:s|ed) out", r"(?:was|were) (?:wrong|incorrect|mistaken)", r"(?:is|was)(?: not|n't) (?:really |actually )?(?:the )?(?:root )?(?:cause|problem|issue|culprit|reason)",
+        r"turn(?:s|ed) out", r"(?:was|were) (?:wrong|incorrect|mistaken)",
+        r"(?:is|was)(?: not|n't) (?:really |actually )?(?:the )?(?:root )?(?:cause|problem|issue|culprit|reason)",
         r"rul(?:ed|es|ing) out", r"no longer (?:true|valid|holds)", "disproved",
         r"(?:my|the|our|that) (?:earlier|previous|first) (?:conclusion|assumption|guess|diagnosis|theory)",
     ], [
@@ -77,13 +84,21 @@ cues! {
         "not necessary any ?more", "won't be needed",
     ], ["不用了", "不必了", "不需要了", "不用再", "免了"];
     NO_PROMISE = [
-        "let me know", r"i(?:'ll| will) be (?:happy|glad|fine|ok|okay)", "need to know", r"(?:don't|do not|didn't|no) (?:need|have) to", "will you",
-    ], ["我会(?:说|讲|游泳|弹|唱|开车|做饭|一点)", "还要吗", "不(?:需要|用)", "还要多久"];
+        "let me know",
+        r"i(?:'ll| will) be (?:happy|glad|fine|ok|okay|in|at|on|there|back|flying|leaving|arriving|going|travell?ing|staying|returning|departing|driving|needing|looking|visiting|picking|heading|coming|using)",
+        // What somebody is about to do or asks for, as part of the request, is nothing that stays to be done.
+        r"i(?:'ll| will)(?: also| then| only)? (?:need|want|prefer|require|have (?:no|zero|one|two|\d+)|take (?:the|it|that|this|these|those|both|one|two)|go (?:with|for)|choose|stick with)",
+        r"(?:i|we) (?:just |also |only )?(?:need|have) to (?:go|be|get|travel|fly|leave|depart|arrive|reach|find|look|search|rent|know|see|use|attend|pick (?:it|the car|up|me)|make (?:a|an)|book (?:a|an)|reserve (?:a|an))",
+        r"going to (?:be|need|want|(?:the|a|an|my|our|his|her|their|see|visit|stay|\d+)\b|(?-i:\p{Lu})\w*)",
+        r"let me (?:think|see|guess|recap|repeat|review|check|confirm|rephrase|be clear)",
+        r"(?:will|'ll) (?:gladly |happily )?help you (?:with|find|get|book|search)", "need to know", r"(?:don't|do not|didn't|no) (?:need|have) to", "will you",
+    ], ["我会(?:说|讲|游泳|弹|唱|开车|做饭|一点)", "还要吗", "不(?:需要|用)", "还要多久", "还(?:需要|要|得|想)(?:再)?(?:找|订|预订|选|挑)(?:个|一|家|间|些|几)"];
     PROMISE = [
         r"i(?:'ll| will| shall)", r"we(?:'ll| will| shall)", r"i(?:'m| am) going to", "i promise", "let me", r"to-?do", r"follow(?:ing)?[- ]?up (?:on|with)",
         "remind me", "remember to", r"(?:i|we|you) (?:still )?(?:need|have|ought) to", r"don't forget to", "action items?", "get back to (?:you|me|us)",
     ], [
-        "我(?:们)?(?:会|来|去|稍后|待会|晚点|回头|明天|马上|这就)", "稍后", "待会儿?", "回头(?:我|再|给)", "等会", "晚点(?:再|给|我)", "答应", "保证",
+        "我(?:们)?(?:先|再|就)?(?:会|来|稍后|待会|晚点|回头|明天|马上|这就)", "我(?:们)?(?:先|再|就)?去(?:找|问|查|办|做|买|取|拿|跟|和|联系|处理|准备|写|改|订|确认|看一下|申请|通知|拜访|催|核实)",
+        "我(?:们)?(?:今天|今晚|上午|中午|下午|晚上|明早|后天|下周|月底|会后|周[一二三四五六日天])[^，。；！？]{0,8}(?:帮|给|把|发|写|做|改|跟进|处理|提交|整理)", "稍后", "待会儿?", "回头(?:我|再|给)", "等会", "晚点(?:再|给|我)", "答应", "保证",
         "待办", "记得", "提醒我", "别忘了", "还(?:需要|要|得)", "需要(?:再)?(?:跟进|确认|补充)", "尽快(?:给|发|回)", "明天(?:给|发|再)",
     ];
     NO_FULFILMENT = [
@@ -92,38 +107,47 @@ cues! {
     ], ["未完成", "还没[^，。；]{0,8}", "没(?:有)?(?:完成|搞定|弄好|办好|写好|做完)", "(?:等|如果)[^，。；]{0,10}(?:完成了|好了|搞定)"];
     FULFILMENT = [
         "done", "finished", "completed", "sent", "delivered", r"here (?:is|are|it is|you go)", "here's", "resolved", "fixed", "uploaded", "submitted",
-        "booked", r"(?:is|are|it's) ready", "all set", "as promised", "shipped", "merged", "deployed", "attached",
+        "booked", r"(?:is|are|it's) ready", r"(?:has|have) been (?:made|reserved|placed|scheduled|processed|confirmed|arranged|created|paid|renewed|updated|added)",
+        r"(?:was|were|been) successful(?:ly)?",
+        r"(?:i|we|i've|we've)(?: have)? (?:successfully |just |already )?(?:made|reserved|arranged|scheduled|placed) (?:your|the|a)",
+        "all set", "as promised", "shipped", "merged", "deployed", "attached",
     ], [
         "完成了", "做完了", "搞定", "已(?:经)?(?:发送|完成|发给|发了|发到|提交|上传|修复|处理|预订|订好|安排|更新|寄出|解决|写好|做好)", "发给你了", "发你了",
         "弄好了", "办好了", "写好了", "订好了", "这是你要的", "见附件",
     ];
     NO_CONSTRAINT = [
         r"don't (?:know|think|have|mind|remember|worry|feel|see|get|understand|need|believe|care|suppose|really|you|we|they|i)\b",
-        r"must(?:'ve| have| be) (?:been|a |so |very |nice|hard|tough|great|amazing|fun|exciting)", r"can't (?:wait|believe|help|imagine|complain)",
-    ], ["只要[^，。；]{0,10}就", "不要紧", "不能再同意", "能不能", "要不要"];
+        r"must(?:'ve| have| be) (?:been|a |so |very |nice|hard|tough|great|amazing|fun|exciting)",
+        r"can't (?:wait|believe|help|imagine|complain)", r"no,? (?:i|we|they|you) (?:do not|don't)", "never ?mind",
+    ], ["必须的[呀啊哦了呢吧哈啦嘛]", "只要[^，。；]{0,10}就", "不要紧", "不能再同意", "能不能", "要不要"];
     CONSTRAINT = [
-        r"must(?: not|n't)?", r"no (?:more|less|fewer|later|earlier) than", r"at (?:most|least)", r"do not", r"don't", r"(?:under|below|less than|up to|within|max(?:imum)?(?: of)?) (?:[$€£¥] ?)?\d",
+        r"must(?: not|n't)?", r"no (?:more|less|fewer|later|earlier) than", r"at (?:most|least)", r"do not", r"don't",
+        r"(?:under|below|less than|up to|within|max(?:imum)?(?: of)?) (?:[$€£¥] ?)?\d",
         r"budget (?:is|of|:)|budget:", r"allerg(?:ic|y|ies)", r"i (?:can't|cannot|don't|do not|never) (?:eat|drink|use|attend|travel|fly|drive|take|do|work)",
         r"(?:has|have|needs?|ought) to be", r"should(?: not|n't) ", r"make sure", r"avoid", r"only (?:use|if|on|in|send|contact|call|book|accept|with)",
         r"(?:please|you should|you must|and|but|so) (?:never|always)", r"vegan|vegetarian|gluten[- ]free|kosher|halal", r"required|mandatory|strictly|deadline",
+        r"from now on,? (?:please |you |always |only |never |just )*(?:use|call|address|reply|answer|respond|write|speak|send|show|put|keep|give|round|quote|format|start|end|ask|tell|remind)",
     ], [
         "必须", "不要", "别(?:再|用|给|动|改|碰|发|打|把|在)", "不能", "不可以", "不得", "禁止", "务必", "一定要", "至少", "最多", "不超过", "不低于",
-        "不少于", "不多于", "以内", "只能", "只(?:要|用|在|吃|喝)", "仅限", "限于", "限定", "预算", "千万", "过敏", "忌口", "不吃", "不喝", "避免", "要求",
+        "不少于", "不多于", "以内", "只能", "只(?:要|用|在|吃|喝)", "仅限", "限于", "限定", r"预算(?:是|为|在|有|大概|大约|最多|不|只|控制|上限|[:：]|\d)", "千万", "过敏", "忌口", "不吃", "不喝", "避免", "要求",
         "控制在", "最晚", "最迟", "截止",
+        "(?:以后|今后|往后|从现在起|从现在开始|从今天起|从今往后)[,，]?(?:你|您|请|麻烦|就|都|一律|统一|一直|总是|始终|全部|全|每次){1,4}[^，。；！？]{0,4}?(?:用|叫|称呼|回复|回答|写|说|发|给我|把|按|先|显示|保持|加|附|提醒|问)",
+        "请(?:你|您)?(?:一直|总是|始终|都|一律|统一|每次都?)(?:用|叫|称呼|按|把|给|先|保持|回复|回答|以)", "(?:^|[，。；！\\s])(?:总是|始终|一律|统一)(?:用|叫|称呼|按|把|先|回复|回答|以)",
     ];
-    NO_DECISION = ["not (?:yet )?(?:decided|confirmed|agreed|approved|sure)", "undecided", "(?:can't|cannot|couldn't) decide"], ["(?:没|未|不)(?:有)?(?:决定|确定|定|确认)", "不确定"];
+    NO_DECISION = ["not (?:yet )?(?:decided|confirmed|agreed|approved|sure)", "undecided", "(?:can't|cannot|couldn't) decide"], ["(?:没|未|不)(?:有|太|大|很|是很|敢)?(?:决定|确定|定|确认)", "选(?:什么|哪)"];
     DECISION = [
-        r"decid(?:e|ed|es)", "decision", r"(?:go|going|went) (?:with|for)", r"let's (?:use|pick|choose|take|book)", "chose", "chosen", "picked", "settled on",
+        r"decid(?:e|ed|es)", "decision", r"i(?:'ll| will) (?:take|choose|stick with) (?:the|it|that|this|these|those|both)",
+        r"(?:go|going|went) (?:with|for)", r"let's (?:use|pick|choose|take|book)", "chose", "chosen", "picked", "settled on",
         "agreed", r"conclu(?:de|ded|des|sion)", "root cause", r"the (?:cause|reason|answer|solution|problem|issue|culprit|plan) (?:is|was)", "confirmed", "approved",
         "selected", "therefore",
     ], [
-        "决定", "确定", "定了", "选(?:了|定|用)", "就(?:用|选|这么|按|定)", "采用", "结论", "根因", "原因是", "问题是", "答案是", "方案是", "确认(?:了|为|是)",
+        "决定", "确定", "定了", "选(?:了|定|用)", "就(?:用|选|这么|按|定)", "我(?:们)?(?:还是)?选", "定(?:在|于)", "采用", "结论", "根因", "原因是", "问题是", "答案是", "方案是", "确认(?:了|为|是)",
         "最终", "敲定", "同意", "拍板", "批准",
     ];
     REQUEST = [
         "please", "can you", "could you", "would you", "help me", r"i (?:need|want|would like|'d like) you to", "i'd like you to",
     ], ["请", "帮我", "帮忙", "麻烦你", "给我(?:写|做|查|发|订|找|看|列)", "可以帮"];
-    NO_FAILURE = [r"(?:no|0|zero|without(?: any)?) (?:errors?|failures?|exceptions?|timeouts?)"], ["没有(?:错误|异常|失败)", "无(?:错误|异常)", "0个错误"];
+    NO_FAILURE = [r"(?:no|0|zero|none|without(?: any)?) (?:errors?|failures?|failed|exceptions?|timeouts?)", r#"(?:errors?|failures?|failed|exceptions?|timeouts?)"?\s*[:=]\s*(?:0|none|null|false|\[\])"#], ["没有(?:错误|异常|失败)", "无(?:错误|异常)", "0个(?:错误|失败|异常)", "(?:错误|失败|异常)(?:数)?\\s*[:：=]\\s*0"];
     FAILURE = [
         "errors?", "failed", "failure", "exception", "timeout", "timed out", "not found", "denied", "refused", "traceback", "unreachable",
         r"(?:status|status code|http|code)\W{0,3}[45]\d\d",
@@ -131,34 +155,34 @@ cues! {
 }
 
 /// Names of functions: `delete_file`, `order_refund`; the underscore hides them from word boundaries.
-static OPERATION_NAME: LazyLock<Regex> = LazyLock::new(|| {
+static OPERATION_NAME: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)\b(?:delete|remove|drop|erase|purge|pay|transfer|refund|grant|authorize|authorise|revoke)_\w+|\b\w+_(?:delete|delete_all|payment|transfer|refund)\b",
     )
 });
 /// `"ok": false` in a tool's answer.
-static FAILURE_FIELD: LazyLock<Regex> = LazyLock::new(|| regex(r#"(?i)"(?:ok|success|succeeded)"\s*:\s*false"#));
+static FAILURE_FIELD: LazyLock<Pattern> = LazyLock::new(|| regex(r#"(?i)"(?:ok|success|succeeded)"\s*:\s*false"#));
 /// Orders at the head of a sentence.
-static HEAD_REQUEST: LazyLock<Regex> = LazyLock::new(|| {
+static HEAD_REQUEST: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)^(?:(?:and|then|now|ok|okay|also|next)[, ]+)*(?:write|fix|create|build|book|send|schedule|deploy|update|add|generate|find|search|check|draft|summari[sz]e|translate|order|reserve|set up|install|refactor|implement|run|open|move|rename|convert|list|compare|plan|prepare|review|test|call|email|remind)\b",
     )
 });
 /// Constraints at the head of a sentence: "Never call before 9".
-static HEAD_CONSTRAINT: LazyLock<Regex> =
+static HEAD_CONSTRAINT: LazyLock<Pattern> =
     LazyLock::new(|| regex(r"(?i)^(?:(?:and|but|also|remember|note)[,: ]+)*(?:never|always|only) \w+"));
 /// Where a denied value stands: "not on {value}", "instead of {value}", "不是{value}".
-static DENIED_BEFORE: LazyLock<Regex> = LazyLock::new(|| {
+static DENIED_BEFORE: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?i)(?:(?:\bnot|n't|\binstead of|\brather than|\bno longer)(?: (?:on|at|in|for|the|a|an|to|by|until))*|不是|并非|而非|不再是|取代|代替)[ ￥$€£¥]*$",
     )
 });
 /// "from {value} to": denied when the sentence changes something.
-static FROM_BEFORE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)(?:\bfrom(?: the)?|从|由|把|将)[ ￥$€£¥]*$"));
-static CHANGED_AFTER: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)^\s*(?:to\b|改成|改为|改到|换成|换到|调整为|变成)"));
+static FROM_BEFORE: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)(?:\bfrom(?: the)?|从|由|把|将)[ ￥$€£¥]*$"));
+static CHANGED_AFTER: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^\s*(?:to\b|改成|改为|改到|换成|换到|调整为|变成)"));
 
 /// Whole sentences, after [`folded`], that carry nothing: greetings, thanks, acknowledgements, small talk.
-static COURTESY: LazyLock<Regex> = LazyLock::new(|| {
+static COURTESY: LazyLock<Pattern> = LazyLock::new(|| {
     let en = [
         "hi",
         "hello",
@@ -194,7 +218,9 @@ static COURTESY: LazyLock<Regex> = LazyLock::new(|| {
         "wow",
         "oh",
         "ah",
+        "ha+",
         "haha+",
+        "brilliant",
         "lol",
         "hmm+",
         "well",
@@ -243,7 +269,10 @@ static COURTESY: LazyLock<Regex> = LazyLock::new(|| {
         "晚安",
         "谢谢(?:你|您|啦)?",
         "多谢",
-        "感谢",
+        "(?:非常|十分|太|真的?|很)?感谢",
+        "恭喜",
+        "很?高兴(?:为|能为)(?:您|你)服务",
+        "听(?:起来|上去|着)(?:真|很|挺)?(?:不错|好)",
         "好的?",
         "嗯+",
         "哦+",
@@ -295,12 +324,12 @@ static COURTESY: LazyLock<Regex> = LazyLock::new(|| {
     ];
     regex(&format!("^(?:(?:(?:{})(?: |$))|(?:(?:{})[呀啊哦了呢吧哈啦的嘛您你]{{0,2}} ?))+$", en.join("|"), zh.join("|")))
 });
-static ANSWER: LazyLock<Regex> = LazyLock::new(|| {
+static ANSWER: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         "^(?:yes|no|yep|nope|yeah|nah|yup|not at all|correct|right|sure|no thanks|yes please|是的?|不是的?|对|不对|不|没有|有|可以|不可以|不行|行|不用|好)$",
     )
 });
-static HEDGE_ONLY: LazyLock<Regex> = LazyLock::new(|| {
+static HEDGE_ONLY: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         "^(?:(?:but |and |well |though )?(?:(?:i'?m |i am )?(?:really |still |just )?not (?:really |quite |entirely |so |100% )?(?:sure|certain)(?: (?:about|of) (?:it|that|this))?(?: yet| though)?|unsure|maybe|perhaps|possibly|i (?:think|guess|suppose|believe)(?: so)?|could be|might be|it depends|hard to say|i (?:could|may|might) be wrong|don'?t quote me(?: on (?:it|that|this))?|(?:that'?s )?just a guess|not confirmed(?: yet)?)|(?:我)?(?:也)?(?:还)?(?:不(?:太)?(?:确定|清楚|肯定)|可能吧?|也许吧?|大概吧?|说不定|不好说|不敢肯定|记不清了?|不一定|未确认|还没确认)(?:啊|呢|吧|的)?)$",
     )
@@ -347,12 +376,12 @@ pub fn turn_cues(text: &str, role: Role) -> TurnCues {
         sentences.push(sentence_cues(text, span, &found[first..at], role));
     }
     let cleaned = Cleaned::new(text).text;
-    let failed = role == Role::Tool && (FAILURE_FIELD.is_match(&cleaned) || FAILURE.is_match(&without(&cleaned, &NO_FAILURE)));
+    let failed = role == Role::Tool && (FAILURE_FIELD.is_match(&cleaned) || FAILURE.says(&cleaned, &NO_FAILURE));
     TurnCues { sentences, failed }
 }
 
 /// Reports that somebody asks, wants or proposes.
-static RELAYS: LazyLock<Regex> = LazyLock::new(|| {
+static RELAYS: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "ask(?:s|ed|ing)?",
@@ -392,6 +421,9 @@ static RELAYS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
+/// What the judgement over summaries needs (rules S3 to S5).
+pub const LANGUAGE: Language<'static> = Language { read: &statements, missing: &values::missing, holds: &values::holds };
+
 /// The sentences of a text with all that their language says, for the judgement over summaries (rules S3 to S5). Each holds
 /// the same sentence as the one of [`turn_cues`] in its place.
 #[must_use]
@@ -412,10 +444,9 @@ fn sentence_cues(
     let original = &text[span.clone()];
     let cleaned = Cleaned::new(original).text;
     let folded = folded(&cleaned);
-    let matches = |cue: &Regex, not: &Regex| cue.is_match(&without(&cleaned, not));
     let question = is_question(&cleaned);
     let correct = CORRECT.is_match(&cleaned);
-    let retraction = if matches(&WITHDRAW, &NO_WITHDRAWAL) {
+    let retraction = if WITHDRAW.says(&cleaned, &NO_WITHDRAWAL) {
         Some(Retraction::Withdraw)
     } else if OVERTURN.is_match(&cleaned) {
         Some(Retraction::Overturn)
@@ -436,7 +467,7 @@ fn sentence_cues(
         .map(|v| v.text.clone())
         .collect::<Vec<_>>();
     let operation =
-        (matches(&OPERATION, &NO_OPERATION) || OPERATION_NAME.is_match(&cleaned)) && !(question && role == Role::Assistant);
+        (OPERATION.says(&cleaned, &NO_OPERATION) || OPERATION_NAME.is_match(&cleaned)) && !(question && role == Role::Assistant);
     let answer = ANSWER.is_match(&folded);
     let courtesy = folded.is_empty() || COURTESY.is_match(&folded);
     let mentioned: Vec<std::ops::Range<usize>> = mentions::mentions(original)
@@ -445,25 +476,32 @@ fn sentence_cues(
         .filter(|m| !found.iter().any(|value| value.start <= m.start && m.end <= value.end))
         .collect();
     let hedges = courtesy || answer || HEDGE_ONLY.is_match(&folded);
-    let telling = if hedges { Vec::new() } else { telling(text, &span, found, &mentioned) };
+    let clauses = if hedges { Clauses::default() } else { clauses(text, &span, found, &mentioned) };
     let terms: BTreeSet<u32> =
         analyze_query(original).iter().filter(|t| !GENERIC.contains(t.as_str())).map(|t| hash(t)).collect();
-    let question = question && !telling.last().is_some_and(|clause| states(text, &span, *clause));
+    // What is asked at the end is neither promised nor decided: "The plate is X, do you still need anything?"
+    let said = match clauses.last_of_some() {
+        Some(last) if question && states(text, &span, last) => Cleaned::new(&text[span.start..last.end]).text,
+        _ => cleaned.clone(),
+    };
+    let question = question && !clauses.last_of_some().is_some_and(|clause| states(text, &span, clause));
     SentenceCues {
         start: span.start,
         end: span.end,
         tokens: tokens::count(original),
         values: found.iter().map(|v| CuedValue { kind: v.kind, text: v.text.clone() }).collect(),
+        nouns: if courtesy || answer { Vec::new() } else { mentions::nouns(original).into_iter().map(str::to_owned).collect() },
         mentions: if courtesy || answer { Vec::new() } else { mentioned.iter().map(|m| text[m.clone()].to_owned()).collect() },
-        telling,
+        telling: clauses.told(text, found, &mentioned),
         denied,
         terms: terms.into_iter().collect(),
         operation,
         retraction: if question { None } else { retraction },
-        promise: !question && matches(&PROMISE, &NO_PROMISE),
-        fulfilment: !question && matches(&FULFILMENT, &NO_FULFILMENT),
-        constraint: !question && (matches(&CONSTRAINT, &NO_CONSTRAINT) || HEAD_CONSTRAINT.is_match(&cleaned)),
-        decision: !question && matches(&DECISION, &NO_DECISION),
+        promise: !question && PROMISE.says(&said, &NO_PROMISE),
+        fulfilment: !question && FULFILMENT.says(&said, &NO_FULFILMENT),
+        constraint: !question
+            && (CONSTRAINT.says(&said, &NO_CONSTRAINT) || HEAD_CONSTRAINT.is_match(&without(&said, &NO_CONSTRAINT))),
+        decision: !question && DECISION.says(&said, &NO_DECISION),
         courtesy,
         answer,
         question,
@@ -475,37 +513,121 @@ fn sentence_cues(
 /// Marks that end a clause, apart from those within numbers and enumerations.
 const CLAUSE_MARKS: &str = ",，;；";
 /// A clause that others hang on: leaving it out would change what they say (rule S5).
-static BINDS: LazyLock<Regex> = LazyLock::new(|| {
+static BINDS: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &[
             "if|unless|until|while|when|although|though|because|since|except|but|however|only|instead|rather|maybe|perhaps|probably|might|may|guess|said|says|told|suppose|assuming|provided",
+            "at (?:most|least)|(?:no|not) (?:more|less|fewer|later|earlier) than|up to|must|never|always",
         ],
         &[
-            "如果|要是|除非|除了|但|不过|只|虽|因为|所以|否则|可能|也许|大概|好像|似乎|或许|估计|听说|据说|他说|她说|假如|万一|的话",
+            "如果|要是|除非|除了|但|不过|只|虽|因为|所以|否则|可能|也许|大概|好像|似乎|或许|估计|听说|据说|他说|她说|假如|万一|的话|最多|最少|至多|至少|不超过|不低于|不少于|不多于|不晚于|不早于|以内|之内|必须|务必|一定要|不要|不能",
         ],
     )
 });
 /// A denial of what stands beside it: "that one not", "这个不行", or too short to be of anything else.
-static DENIES: LazyLock<Regex> =
+static DENIES: LazyLock<Table> =
     LazyLock::new(|| compile(&["not|no|never|none|neither|nor|\\w+n't|without"], &["不|没|别|无|未|勿|莫"]));
-static NO_DENIES: LazyLock<Regex> = LazyLock::new(|| {
+static NO_DENIES: LazyLock<Table> = LazyLock::new(|| {
     compile(
         &["no (?:problem|worries|doubt)", "not (?:bad|only)"],
         &["不错|不少|不过|差不多|不客气|没关系|没问题|不好意思|不用担心|特别|别的|别忘了|没想到|不仅|不但|非常不错"],
     )
 });
-static POINTS: LazyLock<Regex> = LazyLock::new(|| compile(&["it|that|this|those|these|they|one|there"], &["这|那|它|此|其"]));
+static POINTS: LazyLock<Table> = LazyLock::new(|| compile(&["it|that|this|those|these|they|one|there"], &["这|那|它|此|其"]));
 /// Letters up to which a denial is of its neighbour.
 const SHORT_DENIAL: usize = 8;
 
-/// The clauses of a sentence that tell something, when others tell nothing and nothing hangs on those: greetings, "is that
-/// okay for you", "你看可以吗". Empty when the sentence is told as a whole.
-fn telling(
+/// The clauses of a sentence.
+#[derive(Default)]
+struct Clauses {
+    /// All of them, in order.
+    all: Vec<ClauseSpan>,
+    /// Those that tell something, when others tell nothing and nothing hangs on those: greetings, "is that okay for you",
+    /// "你看可以吗". Empty when the sentence is told as a whole.
+    telling: Vec<ClauseSpan>,
+}
+
+impl Clauses {
+    /// The last one that is told of a sentence that is not told as a whole.
+    fn last_of_some(&self) -> Option<ClauseSpan> {
+        self.telling.last().copied()
+    }
+
+    /// What is told, without the frames of its clauses. Empty when that is the whole sentence.
+    fn told(
+        &self,
+        text: &str,
+        found: &[strata_core::text::ProtectedValue],
+        mentioned: &[std::ops::Range<usize>],
+    ) -> Vec<ClauseSpan> {
+        let kept = if self.telling.is_empty() { &self.all } else { &self.telling };
+        let mut told: Vec<ClauseSpan> = Vec::with_capacity(kept.len());
+        let mut before: Option<bool> = None;
+        let han = self.all.iter().any(|clause| text[clause.start..clause.end].contains(is_han));
+        for clause in kept {
+            // A bare name says nothing behind a mark; what is denied or doubted is not told of its neighbour.
+            let plain = han && states_plainly(&text[clause.start..clause.end]);
+            let bare = plain && is_bare(text, *clause, found, mentioned);
+            let mut joined = plain && before.is_some_and(|other| other || bare);
+            before = plain.then_some(bare);
+            let guarded = |part: &std::ops::Range<usize>| {
+                let (start, end) = (clause.start + part.start, clause.start + part.end);
+                found.iter().any(|value| value.start < end && start < value.end)
+            };
+            let named = |at: usize| {
+                let at = clause.start + at;
+                found.iter().any(|value| value.end == at) || mentioned.iter().any(|m| m.end == at)
+            };
+            let parts = brief::parts(&text[clause.start..clause.end], &guarded, &named);
+            told.extend(parts.into_iter().map(|p| ClauseSpan {
+                start: clause.start + p.start,
+                end: clause.start + p.end,
+                joined: std::mem::take(&mut joined),
+            }));
+        }
+        if told == self.all { Vec::new() } else { told }
+    }
+}
+
+/// Words that a bare name may stand with.
+static BESIDE_NAME: LazyLock<Pattern> =
+    LazyLock::new(|| regex(r"^(?:[\s和与及或跟在是为有约还也的、，/]|就是|还有|大概|等等?|左右|一共|\p{P}|\p{S})*$"));
+
+/// Whether a clause states what it says without doubt or denial.
+fn states_plainly(clause: &str) -> bool {
+    !DENIES.says(&Cleaned::new(clause).text, &NO_DENIES)
+        && !BINDS.is_match(clause)
+        && certainty(clause) == Certainty::Plain
+        && negation(clause) == Negation::None
+}
+
+/// Says what its names are: "周边餐馆有".
+static SAYS: LazyLock<Pattern> = LazyLock::new(|| regex(r"\p{Han}{2,}[有是为叫在]"));
+
+/// Whether a clause is nothing but names and values.
+fn is_bare(
+    text: &str,
+    clause: ClauseSpan,
+    found: &[strata_core::text::ProtectedValue],
+    mentioned: &[std::ops::Range<usize>],
+) -> bool {
+    if SAYS.is_match(&text[clause.start..clause.end]) {
+        return false;
+    }
+    let within = |at: usize| {
+        found.iter().any(|value| value.start <= at && at < value.end) || mentioned.iter().any(|m| m.start <= at && at < m.end)
+    };
+    let rest: String =
+        text[clause.start..clause.end].char_indices().filter(|(at, _)| !within(clause.start + at)).map(|(_, c)| c).collect();
+    BESIDE_NAME.is_match(&Cleaned::new(&rest).text)
+}
+
+fn clauses(
     text: &str,
     span: &std::ops::Range<usize>,
     found: &[strata_core::text::ProtectedValue],
     mentioned: &[std::ops::Range<usize>],
-) -> Vec<ClauseSpan> {
+) -> Clauses {
     let inside = |at: usize| {
         found.iter().any(|value| value.start < at && at < value.end) || mentioned.iter().any(|m| m.start < at && at < m.end)
     };
@@ -518,7 +640,7 @@ fn telling(
             let start = from + raw.len() - raw.trim_start().len();
             let body = raw.trim().trim_end_matches(|c: char| !c.is_alphanumeric() && !")）]】”\"'".contains(c));
             if !body.is_empty() {
-                clauses.push(ClauseSpan { start, end: start + body.len() });
+                clauses.push(ClauseSpan { start, end: start + body.len(), joined: false });
             }
             from = if at == span.end { at } else { at + c.len_utf8() };
         }
@@ -530,11 +652,26 @@ fn telling(
     let binds = |clause: &ClauseSpan| {
         let cleaned = Cleaned::new(&text[clause.start..clause.end]).text;
         let short = || cleaned.chars().filter(|c| c.is_alphanumeric()).count() <= SHORT_DENIAL;
-        let denies_neighbour = || DENIES.is_match(&without(&cleaned, &NO_DENIES)) && (POINTS.is_match(&cleaned) || short());
+        let denies_neighbour = || DENIES.says(&cleaned, &NO_DENIES) && (POINTS.is_match(&cleaned) || short());
         (BINDS.is_match(&cleaned) || denies_neighbour()) && !is_question(&cleaned) && !COURTESY.is_match(&folded(&cleaned))
     };
-    let kept: Vec<ClauseSpan> = clauses.iter().copied().filter(|clause| tells(clause) || binds(clause)).collect();
-    if kept.len() == clauses.len() || !kept.iter().any(tells) { Vec::new() } else { kept }
+    let mut keep: Vec<bool> = clauses.iter().map(|clause| tells(clause) || binds(clause)).collect();
+    // What a bare name or value is said of stands beside it: "评分不错，4.8分".
+    let says = |at: usize| {
+        let cleaned = Cleaned::new(&text[clauses[at].start..clauses[at].end]).text;
+        !is_question(&cleaned) && !COURTESY.is_match(&folded(&cleaned))
+    };
+    for at in 0..clauses.len() {
+        if keep[at] && tells(&clauses[at]) && is_bare(text, clauses[at], found, mentioned) {
+            let mut beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter(|i| *i < clauses.len());
+            if let Some(neighbour) = beside.find(|i| keep[*i] || says(*i)) {
+                keep[neighbour] = true;
+            }
+        }
+    }
+    let kept: Vec<ClauseSpan> = clauses.iter().zip(&keep).filter(|(_, kept)| **kept).map(|(clause, _)| *clause).collect();
+    let telling = if kept.len() == clauses.len() || !kept.iter().any(tells) { Vec::new() } else { kept };
+    Clauses { all: clauses, telling }
 }
 
 /// Whether a question ends behind this clause, and the clause itself asks nothing: "I want a room for 50, what do you have?"
@@ -566,13 +703,13 @@ pub enum Subject {
     Assistant,
 }
 
-static ASKS_ASSISTANT: LazyLock<Regex> = LazyLock::new(|| {
+static ASKS_ASSISTANT: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"\b(?:did|have|had) you\b|\byou(?:'ve| have| had)? (?:recommended|suggested|advised|proposed|mentioned|said|told|explained|gave|given|wrote|written|listed|described|outlined|provided|showed|shown)\b|你(?:之前|以前|上次|刚才|当时|昨天)?(?:给我|跟我|对我|向我)?(?:推荐|建议|提议|说|提到|讲|告诉|解释|列|写|给)(?:过|了|的|我)",
     )
 });
 
-static ASKS_USER: LazyLock<Regex> = LazyLock::new(|| regex(r"\b(?:i|me|my|mine|myself)\b|我(?:[^们]|$)|俺|咱(?:[^们]|$)"));
+static ASKS_USER: LazyLock<Pattern> = LazyLock::new(|| regex(r"\b(?:i|me|my|mine|myself)\b|我(?:[^们]|$)|俺|咱(?:[^们]|$)"));
 
 /// Whom a query asks about, by its pronouns; none when it names somebody or nobody (rule R14).
 #[must_use]
@@ -585,11 +722,6 @@ pub fn subject(query: &str) -> Option<Subject> {
     } else {
         None
     }
-}
-
-pub(crate) fn is_question(cleaned: &str) -> bool {
-    let end = cleaned.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ')' | '”' | '」'));
-    end.ends_with(['?', '？']) || end.trim_end_matches(['。', '.']).ends_with('吗')
 }
 
 #[cfg(test)]
@@ -758,6 +890,14 @@ mod tests {
                 "我对花生过敏",
                 "必须周五之前交",
                 "ｍｕｓｔ be blue",
+                "From now on, call me Dr. Lin.",
+                "From now on please always reply in English",
+                "以后请一直叫我林博士",
+                "请一直用敬称",
+                "以后一直用英文回复",
+                "总是称呼我林博士",
+                "从现在起，都先给我看表格",
+                "今后\u{200b}请统一用公制单位 🙂",
             ],
             &[
                 "I don't know",
@@ -768,6 +908,11 @@ mod tests {
                 "No problem",
                 "能不能便宜点？",
                 "I like blue",
+                "From now on it rains every day",
+                "以后再说吧",
+                "以后都会好的",
+                "他总是用左手写字",
+                "我以后会常来",
             ],
         );
     }
@@ -861,7 +1006,7 @@ mod tests {
             let cues = one(text, Role::Assistant);
             cues.telling.iter().map(|clause| text[clause.start..clause.end].to_owned()).collect()
         };
-        assert_eq!(told("推荐您去故宫或者八达岭长城，各方面都不错，口碑也很好哦~"), ["推荐您去故宫或者八达岭长城"]);
+        assert_eq!(told("推荐您去故宫或者八达岭长城，各方面都不错，口碑也很好哦~"), ["推荐", "故宫或者八达岭长城"]);
         assert_eq!(told("Hello, I need a table at Sino in San Jose, please"), ["I need a table at Sino in San Jose"]);
         // A condition, a doubt and a denial of what stands beside it stay, and so does a text that is told as a whole.
         for text in [
@@ -882,6 +1027,66 @@ mod tests {
         for text in ["", "👍，，", "\u{200b}，\u{200b}", "مرحبا، كيف"] {
             let cues = turn_cues(text, Role::User);
             assert!(cues.sentences.iter().all(|sentence| sentence.telling.is_empty()), "{text}");
+        }
+    }
+
+    #[test]
+    fn s05_a_bare_name_joins_its_neighbour_unless_one_of_them_is_denied_or_doubted() {
+        let joined = |text: &str| -> Vec<bool> {
+            let cues = one(text, Role::Assistant);
+            cues.telling.iter().map(|part| part.joined).collect()
+        };
+        for text in ["评分还是很高，4.8分。", "电话您记下，０１０-5617１999", "评分还是很高，\u{200b}4.8分 👍", "价格便宜，200元"]
+        {
+            assert!(joined(text).contains(&true), "{text}: {:?}", one(text, Role::Assistant));
+        }
+        for text in [
+            "不是很高，3.5分。",
+            "不要订故宫，798艺术区。",
+            "可能比较贵，200元",
+            "如果下雨，故宫",
+            "没有200元的，300元",
+            "Not the Sino, the Grill in San Jose",
+            "It may be late, 7 pm",
+            "مرحبا، 5",
+            "",
+        ] {
+            let cues = turn_cues(text, Role::Assistant);
+            assert!(cues.sentences.iter().all(|s| s.telling.iter().all(|part| !part.joined)), "{text}: {cues:?}");
+        }
+    }
+
+    /// What stands in a sentence and changes what it says: none of it may be left out of what is told (rule S5).
+    #[test]
+    fn s05_no_hedge_denial_bound_or_condition_is_lost_with_politeness() {
+        for (text, kept) in [
+            ("你好，我可能想找一家人均50元的餐馆，谢谢", "可能"),
+            ("麻烦您帮我找一家不超过200元的酒店吧", "不超过200元"),
+            ("请帮我找至少4分以上的景点，别太远", "至少4分以上"),
+            ("您可以考虑去故宫看看", "考虑"),
+            ("好的，如果有空房，请帮我订北京饭店", "如果有空房"),
+            ("那最多推荐一家餐馆，人均50元", "最多推荐一家"),
+            ("请不要给我推荐798艺术区", "不要给我推荐"),
+            ("听说给您推荐的故宫要预约，２０元", "听说"),
+            ("请帮\u{200b}我找可能便宜的店，50元👍", "可能"),
+            ("Hi, can you please find me a bus to Fresno if it is under $50?", "if it is under $50"),
+            ("Please don't book Sino for me", "don't book Sino"),
+            ("I would like to find maybe two rooms at the Grill, thanks", "maybe two rooms"),
+            ("Could you give me at most 3 flights to Oslo please", "at most 3 flights"),
+            ("Sure, it might cost $20 for you", "might cost $20"),
+            ("Ｐｌｅａｓｅ never call 555-0199 for me", "never call"),
+            ("من فضلك book at most 5 seats at Sino please", "at most 5 seats"),
+        ] {
+            let cues = turn_cues(text, Role::User);
+            let told: String = cues
+                .sentences
+                .iter()
+                .map(|sentence| match sentence.telling.as_slice() {
+                    [] => text[sentence.start..sentence.end].to_owned(),
+                    parts => parts.iter().map(|part| text[part.start..part.end].to_owned()).collect(),
+                })
+                .collect();
+            assert!(told.contains(kept), "{text}: {told}");
         }
     }
 

@@ -5,12 +5,12 @@
 use crate::analyze::jieba;
 use crate::clean::{Cleaned, normal};
 use crate::numerals::{HAN_DIGITS, normal_number};
-use crate::phrases::regex;
+use crate::pattern::Pattern;
+use crate::phrases::{Listed, regex};
 use crate::script::is_han;
 use crate::sentence::sentence_spans;
 use crate::spans::Disjoint;
 use crate::times::times;
-use regex::Regex;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -96,19 +96,19 @@ fn stands_alone(text: &str, needle: &str) -> bool {
         })
 }
 
-static URL: LazyLock<Regex> = LazyLock::new(|| {
+static URL: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r#"(?i)(?:(?:https?|ftp|wss?|ssh|git|s3|redis|mailto|file)://?[^\s<>"'\p{Han}，。；！？（）【】《》、]+|[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}|(?-u:\b)(?:www\.)?(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:com|org|net|io|dev|cn|edu|gov|ai|app|co|me|info|uk|de|jp|example)(?:/[^\s<>"'\p{Han}，。；！？（）]*)?(?-u:\b))"#,
     )
 });
 /// A file path: absolute, home or drive, of two segments at least; "and/or" is none.
-static PATH: LazyLock<Regex> = LazyLock::new(|| {
+static PATH: LazyLock<Pattern> = LazyLock::new(|| {
     regex(r#"(?:^|[\s"'`(:=,]|\p{Han})(?<path>(?:~|\.{1,2})?/[\w.@-]+(?:/[\w.@-]+)+/?|[A-Za-z]:\\[\w.\\-]+|~/[\w.@-]+)"#)
 });
-static CODE_SPAN: LazyLock<Regex> = LazyLock::new(|| regex(r"`([^`\n]{1,80})`"));
+static CODE_SPAN: LazyLock<Pattern> = LazyLock::new(|| regex(r"`([^`\n]{1,80})`"));
 /// A token that may be an id; [`is_id`] decides.
-static ID: LazyLock<Regex> = LazyLock::new(|| regex(r"#\d+|[A-Za-z0-9](?:[A-Za-z0-9]|[-_./:][A-Za-z0-9]){1,80}"));
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+static ID: LazyLock<Pattern> = LazyLock::new(|| regex(r"#\d+|[A-Za-z0-9](?:[A-Za-z0-9]|[-_./:][A-Za-z0-9]){1,80}"));
+static NUMBER: LazyLock<Pattern> = LazyLock::new(|| {
     regex(&format!(
         r"[-+]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[{HAN_DIGITS}]*[十百千万亿][{HAN_DIGITS}]+"
     ))
@@ -207,7 +207,8 @@ const MEASURES: &str = "个|位|名|人|次|台|页|件|条|只|张|本|份|套|
 
 /// English nouns that are counted like units; their number alone is compared, since "15 people" and "15 人" are one.
 const COUNTED: &str = "people|persons?|users?|guests?|adults?|kids|children|items?|pieces?|units?|copies|pages?|times|rooms?|nights?|seats?|tickets?|rows?|records?|files?|lines?|\
-    requests?|retries|instances?|replicas?|servers?|nodes?|employees?|engineers?|developers?|customers?|orders?|steps?|points?|floors?|bottles?|cups?|boxes|cores|threads";
+    requests?|retries|instances?|replicas?|servers?|nodes?|employees?|engineers?|developers?|customers?|orders?|steps?|points?|floors?|bottles?|cups?|boxes|cores|threads|\
+    sisters?|brothers?|siblings?|sons?|daughters?|cousins?|cats?|dogs?|pets?|cars?|bikes?|houses?|languages?|jobs?|meetings?|members?|teams?|offices?|shops?|projects?";
 
 /// The alternatives of a table row, each closed by a word boundary where it ends in a letter: "5 kg" but not "5 kgs7",
 /// and no boundary after a Han unit, which any character may follow.
@@ -220,29 +221,28 @@ fn closed(words: &str) -> String {
 }
 
 /// A number, its optional multiplier, and one of `words`.
-fn with_unit(words: &str) -> Regex {
-    regex(&format!(r"(?i)({NUMERAL}|[{HAN_DIGITS}]+) ?(?:({MULTIPLIER}) ?)?(?:{})", closed(words)))
+fn with_unit(words: &str) -> String {
+    format!(r"(?i)({NUMERAL}|[{HAN_DIGITS}]+) ?(?:({MULTIPLIER}) ?)?(?:{})", closed(words))
 }
 
-static MONEY_BEFORE: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
-    CURRENCIES
-        .iter()
-        .map(|(words, code)| (regex(&format!(r"(?i)(?:{words}) ?({NUMERAL})(?: ?({}))?", closed(MULTIPLIER))), *code))
-        .collect()
+/// Amounts by their expression, each with its unit.
+type Units = LazyLock<Listed<&'static str>>;
+
+static MONEY_BEFORE: Units = LazyLock::new(|| {
+    let before = |words| format!(r"(?i)(?:{words}) ?({NUMERAL})(?: ?({}))?", closed(MULTIPLIER));
+    Listed::new(CURRENCIES.iter().map(|(words, code)| (before(words), *code)))
 });
-static MONEY_AFTER: LazyLock<Vec<(Regex, &str)>> =
-    LazyLock::new(|| CURRENCIES.iter().map(|(words, code)| (with_unit(words), *code)).collect());
-static PERCENT_OF: LazyLock<Regex> = LazyLock::new(|| regex(&format!(r"百分之({NUMERAL}|[{HAN_DIGITS}]+)")));
-static QUANTITIES: LazyLock<Vec<(Regex, &str)>> =
-    LazyLock::new(|| UNITS.iter().map(|(words, unit)| (with_unit(words), *unit)).collect());
-static SCALED: LazyLock<Regex> = LazyLock::new(|| {
+static MONEY_AFTER: Units = LazyLock::new(|| Listed::new(CURRENCIES.iter().map(|(words, code)| (with_unit(words), *code))));
+static PERCENT_OF: LazyLock<Pattern> = LazyLock::new(|| regex(&format!(r"百分之({NUMERAL}|[{HAN_DIGITS}]+)")));
+static QUANTITIES: Units = LazyLock::new(|| Listed::new(UNITS.iter().map(|(words, unit)| (with_unit(words), *unit))));
+static SCALED: LazyLock<Pattern> = LazyLock::new(|| {
     regex(&format!(r"(?i)({NUMERAL}) ?({})", closed("hundred|thousand|million|billion|百万|千万|十亿|百|千|万|亿")))
 });
-static MEASURED: LazyLock<Regex> =
+static MEASURED: LazyLock<Pattern> =
     LazyLock::new(|| regex(&format!(r"(?i)(\d+|[{HAN_DIGITS}]+)(?:{MEASURES})|(?-u:\b)({NUMERAL}) (?:{COUNTED})(?-u:\b)")));
 
 /// A number word before a counted noun: "three children" and "3 children" are one.
-static SPELLED: LazyLock<Regex> = LazyLock::new(|| {
+static SPELLED: LazyLock<Pattern> = LazyLock::new(|| {
     regex(&format!(
         r"(?i)(?-u:\b)(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve) (?:\p{{Ll}}+ )?(?:{COUNTED})(?-u:\b)"
     ))
@@ -255,8 +255,8 @@ fn english_number(word: &str) -> Option<&'static str> {
 }
 
 fn amounts(text: &str, found: &mut Found) {
-    let with_units = |found: &mut Found, patterns: &[(Regex, &str)]| {
-        for (pattern, unit) in patterns {
+    let with_units = |found: &mut Found, patterns: &Listed<&str>| {
+        for (pattern, unit) in patterns.candidates(text) {
             for c in pattern.captures_iter(text) {
                 let (Some(whole), Some(number)) = (c.get(0), c.get(1)) else { continue };
                 // "一块" is "together", "一度" is "once".
@@ -314,17 +314,17 @@ const NOT_NAMES: &str = "I I'm I've I'll I'd A An The This That These Those It I
 static NOT_NAME: LazyLock<HashSet<&'static str>> = LazyLock::new(|| NOT_NAMES.split_whitespace().collect());
 
 /// A capitalised word or an acronym; apostrophes and hyphens inside.
-static CAPITALISED: LazyLock<Regex> =
+static CAPITALISED: LazyLock<Pattern> =
     LazyLock::new(|| regex(r"\p{Lu}[\p{Latin}\d]*(?:['&-]\p{Lu}?[\p{Latin}\d]+)*|\p{Ll}+\p{Lu}[\p{Latin}\d]*"));
-static TITLED: LazyLock<Regex> = LazyLock::new(|| regex("《([^》\n]{1,60})》"));
+static TITLED: LazyLock<Pattern> = LazyLock::new(|| regex("《([^》\n]{1,60})》"));
 /// What stands before a Chinese personal name.
-static HAN_NAME_CUE: LazyLock<Regex> = LazyLock::new(|| {
+static HAN_NAME_CUE: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
         r"(?:我叫|名叫|叫做|名字是|姓名[是:]|同事|老板|领导|经理|客户|老婆|老公|妻子|丈夫|儿子|女儿|朋友|室友|哥哥|姐姐|弟弟|妹妹|负责人|联系人|对接人|医生|会计|律师|牙医|助理|秘书|老师|教练)(?:现在|目前|已经)?(?:是|叫|换成|改成|换了)?(?<name>\p{Han}{2,3})",
     )
 });
 /// What stands after one.
-static HAN_NAME_TITLE: LazyLock<Regex> =
+static HAN_NAME_TITLE: LazyLock<Pattern> =
     LazyLock::new(|| regex(r"(?<name>\p{Han}{1,3}?)(?:先生|女士|小姐|老师|医生|经理|总监|教授|主任|律师|师傅)"));
 const SURNAMES: &str = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林高罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘于蒋蔡余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾夏韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤";
 
@@ -421,7 +421,7 @@ fn is_plain(word: &str) -> bool {
 
 /// A word that opens a sentence is a name when a third person's verb follows, and the word is no plural or gerund.
 fn followed_by_name_verb(text: &str, at: usize) -> bool {
-    static VERB: LazyLock<Regex> = LazyLock::new(|| {
+    static VERB: LazyLock<Pattern> = LazyLock::new(|| {
         regex(
             r"^(?:'s (?:\p{Ll}+)| (?:is|was|has|likes|loves|wants|works|lives|said|says|told|asked|prefers|needs|called|joined|left|manages|leads|owns|moved|married|will|and \p{Lu}))(?-u:\b)",
         )

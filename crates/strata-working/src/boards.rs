@@ -1,16 +1,21 @@
 //! The boards of this process: a sharded map, one lock per shard, never held across an await. Whatever one call changes,
 //! it changes under one lock, so a board is never seen half-written and a request id never has two effects.
 
-use crate::checkpoint::{Loaded, SaveOutcome, SavedBoard, Snapshot, Tombstone, encode};
+use crate::checkpoint::{Hold, Loaded, SaveOutcome, SavedBoard, Snapshot, Tombstone, encode};
 use crate::requests::{Replay, RequestKey, RequestLog, reused};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use strata_core::policy::erasure::stale_header;
+use strata_core::policy::placement::{FENCE, LAPSE};
 use strata_core::policy::working::{Board, Change, Seal, Settle, check_owner, ended};
-use strata_core::{Fault, Owner, Reason, TaskId, TenantId, Timestamp, limits, time::SECOND};
+use strata_core::{
+    Fault, Owner, Reason, TaskId, TenantId, Timestamp, limits,
+    time::{HOUR, SECOND},
+};
+use strata_runtime::ports::Stopwatch;
 use tokio::sync::watch;
 
 /// Shards: many more than threads, so that two calls rarely wait for one another.
@@ -21,6 +26,8 @@ const BOARD_BYTES: usize = 1_024;
 const SLOT_BYTES: usize = 192;
 /// Resident bytes of a tombstone, about.
 const TOMBSTONE_BYTES: usize = 512;
+/// Microseconds between two checkpoints of a board that also say whose the task's id is: a small part of the time that a store keeps it.
+const NAME_EVERY: i64 = 24 * HOUR;
 /// Beyond its idle time a checkpoint is kept for this share of it, for a touch that has not been written yet.
 const KEEP_SHARE: i64 = 4;
 
@@ -43,19 +50,69 @@ impl TaskKey {
     }
 }
 
+/// Whether a copy may acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It may.
+    Serving,
+    /// Not before the store has it: another replica may have started the task as well.
+    Unconfirmed,
+    /// Not any more: another replica asked for it and gets it as it stands.
+    Leaving,
+    /// Not any more: another copy serves the task.
+    Superseded,
+}
+
+/// Where there are several replicas: nothing is acknowledged later than [`FENCE`] after the start of the last completed round trip
+/// to the store (rule W10).
+#[derive(Debug)]
+struct Fence {
+    watch: Stopwatch,
+    /// Microseconds of the watch until which calls are answered.
+    good_until: AtomicU64,
+    /// When the last completed round trip began, by the watch.
+    last: AtomicU64,
+    /// Counts how often everything was [`Boards::renounce`]d.
+    term: AtomicU64,
+}
+
+impl Fence {
+    fn now(&self) -> u64 {
+        u64::try_from(self.watch.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn holds(&self) -> bool {
+        self.now() < self.good_until.load(Ordering::Acquire)
+    }
+
+    fn lapsed(&self) -> bool {
+        self.now().saturating_sub(self.last.load(Ordering::Acquire)) >= LAPSE.unsigned_abs()
+    }
+}
+
+/// When a round trip to the store began, by the watch of the fence.
+#[derive(Clone, Copy, Debug)]
+pub struct Began(u64);
+
 #[derive(Debug)]
 struct Live {
     board: Board,
     requests: RequestLog,
     /// Idle deadline of the last checkpoint.
     saved_deadline: Timestamp,
-    /// Another copy serves the task: this one must not acknowledge anything any more.
-    superseded: bool,
+    /// When the store was last told whose the task's id is (rule W2).
+    named: Timestamp,
+    standing: Standing,
     /// Tells watchers that there is something new; made with the first. Holds one mark, whatever they have read: no write waits.
     changes: Option<watch::Sender<()>>,
 }
 
 impl Live {
+    fn of(board: Board, requests: RequestLog) -> Self {
+        let saved_deadline = board.idle_deadline;
+        Self { saved_deadline, named: Timestamp(0), board, requests, standing: Standing::Serving, changes: None }
+    }
+
     fn resident(&self) -> usize {
         let slots = self.board.facts.len() + self.board.todos.len() + self.board.digests.len();
         BOARD_BYTES + self.board.bytes + slots * SLOT_BYTES + self.requests.bytes()
@@ -151,19 +208,27 @@ pub struct Boards {
     open: AtomicBool,
     /// Whether ends and changes are noted for a checkpoint store.
     tracked: bool,
+    /// Where several replicas share the store.
+    fence: Option<Fence>,
     /// Erase epoch by user (rule E2), each for [`limits::ERASE_EPOCH_SECONDS`].
     epochs: RwLock<HashMap<String, u64>>,
 }
 
 impl Boards {
-    /// Closed and empty. `tracked`: there is a checkpoint store.
-    pub fn new(tracked: bool) -> Self {
+    /// Closed and empty. `tracked`: there is a checkpoint store; `shared`: with other replicas.
+    pub fn new(tracked: bool, shared: bool) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             used: AtomicUsize::new(0),
             open: AtomicBool::new(false),
             tracked,
+            fence: shared.then(|| Fence {
+                watch: Stopwatch::start(),
+                good_until: AtomicU64::new(0),
+                last: AtomicU64::new(0),
+                term: AtomicU64::new(0),
+            }),
             epochs: RwLock::default(),
         }
     }
@@ -178,6 +243,62 @@ impl Boards {
         self.open.load(Ordering::SeqCst)
     }
 
+    /// Whether the last completed round trip to the store is recent enough to acknowledge; always, where there is one replica.
+    pub fn is_fresh(&self) -> bool {
+        self.fence.as_ref().is_none_or(Fence::holds)
+    }
+
+    /// A round trip to the store begins.
+    pub fn begin(&self) -> Began {
+        Began(self.fence.as_ref().map_or(0, Fence::now))
+    }
+
+    /// A round trip that began then is complete: all that was acknowledged before it is in the store. Nothing, when it took so
+    /// long that others may have taken boards meanwhile.
+    pub fn completed(&self, began: Began) {
+        if let Some(fence) = &self.fence
+            && !fence.lapsed()
+        {
+            fence.last.fetch_max(began.0, Ordering::AcqRel);
+            fence.good_until.fetch_max(began.0.saturating_add(FENCE.unsigned_abs()), Ordering::AcqRel);
+        }
+    }
+
+    /// Whether other replicas may have begun to take what is here.
+    pub fn lapsed(&self) -> bool {
+        self.fence.as_ref().is_some_and(Fence::lapsed)
+    }
+
+    /// Which [`Self::renounce`] was the last.
+    pub fn term(&self) -> u64 {
+        self.fence.as_ref().map_or(0, |fence| fence.term.load(Ordering::SeqCst))
+    }
+
+    /// Forgets every board that the store has as it is here: other replicas may have taken them, and one that was not taken comes
+    /// back with the next call about it. Those that are due show with the next write what became of them. Call it while nothing
+    /// is being written, and after the replica took another name.
+    pub fn renounce(&self) {
+        let Some(fence) = &self.fence else { return };
+        // First: what is adopted from now on was taken under the new name.
+        fence.term.fetch_add(1, Ordering::SeqCst);
+        fence.last.fetch_max(fence.now(), Ordering::AcqRel);
+        let mut renounced = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let clean: Vec<TaskKey> = shard
+                .entries
+                .iter()
+                .filter(|(key, entry)| matches!(entry, Entry::Live(_)) && !shard.dirty.contains(*key))
+                .map(|(key, _)| key.clone())
+                .collect();
+            renounced += clean.len();
+            for key in clean {
+                self.drop_entry(&mut shard, &key);
+            }
+        }
+        tracing::warn!(boards = renounced, "the store was out of reach for too long; boards are read from it again");
+    }
+
     fn shard(&self, key: &TaskKey) -> &Mutex<Shard> {
         let at = self.hasher.hash_one(key) % self.shards.len() as u64;
         &self.shards[usize::try_from(at).unwrap_or_default()]
@@ -189,8 +310,13 @@ impl Boards {
         if !self.is_open() {
             return Err(Fault::new(Reason::NotServing, "working memory is starting or stopping; retry").retry_after(500));
         }
+        if !self.is_fresh() {
+            return Err(behind());
+        }
         self.age(&mut shard, key, now);
-        work(&mut shard)
+        let done = work(&mut shard)?;
+        // A process that was stopped in between must not say that it was done.
+        if self.is_fresh() { Ok(done) } else { Err(behind()) }
     }
 
     /// Ends a board past its idle time, and forgets a tombstone past its own (rule W7). Answers whether it did either.
@@ -285,9 +411,10 @@ impl Boards {
             let reply = answer(&board);
             let mut live = Live {
                 saved_deadline: board.idle_deadline,
+                named: now,
                 board,
                 requests: RequestLog::default(),
-                superseded: false,
+                standing: if self.fence.is_some() { Standing::Unconfirmed } else { Standing::Serving },
                 changes: None,
             };
             if let Some(request) = request {
@@ -310,11 +437,10 @@ impl Boards {
             }
             Some(Entry::Live(live)) => {
                 live.board.check_owner(caller)?;
-                if live.superseded {
-                    let fault = Fault::new(Reason::StoreUnavailable, "another copy of the working role serves this task");
-                    return Err(fault.with("store", "working").retry_after(500));
+                match live.standing {
+                    Standing::Serving => Ok(live),
+                    Standing::Unconfirmed | Standing::Leaving | Standing::Superseded => Err(elsewhere()),
                 }
-                Ok(live)
             }
         }
     }
@@ -428,8 +554,9 @@ impl Boards {
         self.locked(key, now, |shard| {
             let live = match Self::live(shard, key, caller) {
                 Ok(live) => live,
-                // The source is gone: nothing is left to do.
-                Err(fault) if matches!(fault.reason, Reason::NotFound | Reason::TaskEnded) => return Ok(true),
+                // The source is gone: nothing is left to do. With several replicas, what is not here may be with another one.
+                Err(fault) if fault.reason == Reason::TaskEnded => return Ok(true),
+                Err(fault) if fault.reason == Reason::NotFound && self.fence.is_none() => return Ok(true),
                 Err(fault) => return Err(fault),
             };
             let Some(change) = live.board.decide_settle(settle) else { return Ok(true) };
@@ -475,6 +602,9 @@ impl Boards {
                 }
                 Some(Entry::Live(live)) => {
                     live.board.check_owner(caller)?;
+                    if matches!(live.standing, Standing::Leaving | Standing::Superseded) {
+                        return Err(elsewhere());
+                    }
                     if let Some(request) = request
                         && live.requests.find(request, now)?.is_some()
                     {
@@ -564,6 +694,9 @@ impl Boards {
     pub fn redact(&self, key: &TaskKey, before: &Board, after: Board) -> bool {
         let mut shard = self.shard(key).lock();
         let Some(Entry::Live(live)) = shard.entries.get_mut(key) else { return false };
+        if live.standing != Standing::Serving {
+            return false;
+        }
         let order = |board: &Board| (board.create_time, board.generation, board.version);
         if order(&live.board) != order(before) {
             return false;
@@ -583,6 +716,9 @@ impl Boards {
     pub fn destroy(&self, key: &TaskKey, now: Timestamp) -> bool {
         let mut shard = self.shard(key).lock();
         let Some(Entry::Live(live)) = shard.entries.get(key) else { return false };
+        if matches!(live.standing, Standing::Leaving | Standing::Superseded) {
+            return false;
+        }
         let tombstone = tombstone(&live.board, None, now);
         tracing::info!(task_id = key.task.as_str(), "a board is destroyed by an erasure");
         self.bury(&mut shard, key, tombstone);
@@ -616,8 +752,8 @@ impl Boards {
                 self.replace(&mut shard, key, Entry::Ended(Box::new(tombstone)));
             }
         }
-        for SavedBoard { mut board, requests, time } in loaded.boards {
-            if !loaded.clean {
+        for SavedBoard { mut board, requests, time, clean, ours } in loaded.boards {
+            if !clean {
                 board.lose(time);
                 tracing::warn!(
                     task_id = board.task.as_str(),
@@ -633,9 +769,9 @@ impl Boards {
                 Some(Entry::Live(other)) => board.create_time > other.board.create_time,
             };
             if later {
-                let live = Live { saved_deadline: board.idle_deadline, board, requests, superseded: false, changes: None };
-                if !loaded.clean {
-                    raised.push(snapshot(&live, now)?);
+                let live = Live::of(board, requests);
+                if !(clean && ours) {
+                    raised.push(Snapshot { hold: Hold::Seize, ..snapshot(&live, now)? });
                 }
                 self.replace(&mut shard, key, Entry::Live(Box::new(live)));
             }
@@ -658,6 +794,20 @@ impl Boards {
         }
     }
 
+    /// Everything is due again: the store may have lost it, the ids of the tasks too.
+    pub fn due_again(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let all: Vec<TaskKey> = shard.entries.keys().cloned().collect();
+            for key in all {
+                if let Some(Entry::Live(live)) = shard.entries.get_mut(&key) {
+                    live.named = Timestamp(0);
+                }
+                self.note(&mut shard, &key);
+            }
+        }
+    }
+
     /// Names of what the checkpoint store has not heard of.
     pub fn dirty(&self) -> Vec<TaskKey> {
         self.shards.iter().flat_map(|shard| shard.lock().dirty.iter().cloned().collect::<Vec<_>>()).collect()
@@ -672,7 +822,7 @@ impl Boards {
         }
         match shard.entries.get(key) {
             Some(Entry::Ended(tombstone)) => return Some(Due::End(tombstone.clone())),
-            Some(Entry::Live(live)) if !live.superseded => match snapshot(live, now) {
+            Some(Entry::Live(live)) if live.standing != Standing::Superseded => match snapshot(live, now) {
                 Ok(snapshot) => return Some(Due::Board(Box::new(snapshot))),
                 Err(fault) => {
                     tracing::error!(task_id = key.task.as_str(), reason = fault.reason.name(), "a board cannot be checkpointed")
@@ -693,15 +843,32 @@ impl Boards {
             return;
         }
         match outcome {
+            SaveOutcome::Saved if snapshot.hold == Hold::Release => {
+                tracing::info!(task_id = key.task.as_str(), "the board is free for another replica");
+                self.drop_entry(&mut shard, &key);
+            }
             SaveOutcome::Saved => {
                 live.saved_deadline = live.idle_deadline_of(snapshot);
-                let unchanged = live.board.version == snapshot.version && !live.touched_for_long();
+                if snapshot.name {
+                    live.named = snapshot.time;
+                }
+                if live.standing == Standing::Unconfirmed {
+                    live.standing = Standing::Serving;
+                }
+                let unchanged =
+                    live.board.version == snapshot.version && !live.touched_for_long() && live.standing != Standing::Leaving;
                 if unchanged {
                     shard.dirty.remove(&key);
                 }
             }
             SaveOutcome::Superseded | SaveOutcome::Ended => {
-                live.superseded = true;
+                if self.fence.is_some() {
+                    // Whoever asks for it next is answered by what the store says of it.
+                    tracing::warn!(task_id = key.task.as_str(), ?outcome, "another replica serves this task");
+                    self.drop_entry(&mut shard, &key);
+                    return;
+                }
+                live.standing = Standing::Superseded;
                 tracing::error!(
                     task_id = key.task.as_str(),
                     ?outcome,
@@ -712,12 +879,91 @@ impl Boards {
         }
     }
 
-    /// Notes that a tombstone is in the store.
-    pub fn end_saved(&self, tombstone: &Tombstone) {
+    /// Forgets an entry: another replica has it.
+    fn drop_entry(&self, shard: &mut Shard, key: &TaskKey) {
+        shard.dirty.remove(key);
+        if let Some(old) = shard.entries.remove(key) {
+            self.used.fetch_sub(resident(&old), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a call about the task is to be answered by what is here.
+    pub fn has(&self, key: &TaskKey) -> bool {
+        self.shard(key).lock().entries.contains_key(key)
+    }
+
+    /// Takes in a board that this replica holds from now on. Of one that lost writes the next generation is due at the store. Not
+    /// one that was taken in an earlier `term`.
+    pub fn adopt(&self, saved: SavedBoard, term: u64) {
+        let key = TaskKey::new(&saved.board.owner, &saved.board.task);
+        let mut shard = self.shard(&key).lock();
+        if self.term() != term {
+            return;
+        }
+        tracing::info!(
+            task_id = key.task.as_str(),
+            generation = saved.board.generation,
+            clean = saved.clean,
+            "a board was taken over"
+        );
+        let live = Live::of(saved.board, saved.requests);
+        if !saved.clean {
+            self.note(&mut shard, &key);
+        }
+        self.replace(&mut shard, key, Entry::Live(Box::new(live)));
+    }
+
+    /// Takes in the end of a task.
+    pub fn adopt_end(&self, tombstone: Tombstone) {
+        let key = TaskKey::new(&tombstone.owner, &tombstone.task);
+        let mut shard = self.shard(&key).lock();
+        self.replace(&mut shard, key, Entry::Ended(Box::new(tombstone)));
+    }
+
+    /// Another replica wants the board: from now on nothing is acknowledged of it here, and it is due at the store. False when it
+    /// is not here.
+    pub fn give_up(&self, key: &TaskKey) -> bool {
+        let mut shard = self.shard(key).lock();
+        let Some(Entry::Live(live)) = shard.entries.get_mut(key) else { return shard.entries.contains_key(key) };
+        if live.standing == Standing::Serving {
+            live.standing = Standing::Leaving;
+            live.tell();
+            self.note(&mut shard, key);
+        }
+        true
+    }
+
+    /// After a write to the store: whether what was done may be acknowledged.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`: another replica has the task.
+    pub fn confirm(&self, key: &TaskKey) -> Result<(), Fault> {
+        match self.shard(key).lock().entries.get(key) {
+            Some(Entry::Live(live)) if live.standing == Standing::Serving => {}
+            Some(Entry::Ended(_)) => {}
+            Some(Entry::Live(_)) | None => return Err(elsewhere()),
+        }
+        if self.is_fresh() { Ok(()) } else { Err(behind()) }
+    }
+
+    /// Forgets a board that was started here and that the store does not have: the caller is told so.
+    pub fn withdraw(&self, key: &TaskKey) {
+        let mut shard = self.shard(key).lock();
+        if matches!(shard.entries.get(key), Some(Entry::Live(live)) if live.standing == Standing::Unconfirmed) {
+            self.drop_entry(&mut shard, key);
+        }
+    }
+
+    /// Notes what became of a tombstone.
+    pub fn end_saved(&self, tombstone: &Tombstone, outcome: SaveOutcome) {
         let key = TaskKey::new(&tombstone.owner, &tombstone.task);
         let mut shard = self.shard(&key).lock();
         if matches!(shard.entries.get(&key), Some(Entry::Ended(ours)) if ours.end_time == tombstone.end_time) {
             shard.dirty.remove(&key);
+            if outcome != SaveOutcome::Saved && self.fence.is_some() {
+                tracing::warn!(task_id = key.task.as_str(), "another replica serves the task that was ended here");
+                self.drop_entry(&mut shard, &key);
+            }
         }
     }
 
@@ -733,6 +979,21 @@ impl Boards {
         }
         counts
     }
+}
+
+/// Of a task that another copy serves, or is about to.
+pub fn elsewhere() -> Fault {
+    let fault = Fault::new(Reason::StoreUnavailable, "another replica of working memory serves this task; retry");
+    fault.with("store", "working").retry_after(200)
+}
+
+/// The store has not answered for too long: other replicas may take over what is here (rule W10).
+pub fn behind() -> Fault {
+    let fault = Fault::new(Reason::StoreUnavailable, "the checkpoints are behind; retry with the same request_id");
+    fault
+        .with("store", "working")
+        .rule("W10", "boards", "a copy without a checkpoint for 1 s acknowledges nothing")
+        .retry_after(500)
 }
 
 fn is_due(entry: &Entry, now: Timestamp) -> bool {
@@ -771,7 +1032,9 @@ fn snapshot(live: &Live, now: Timestamp) -> Result<Snapshot, Fault> {
         version: live.board.version,
         time: now,
         expire_time: live.expire_time(),
+        name: now.since(live.named) >= NAME_EVERY,
         data: encode(&live.board, &live.requests)?,
+        hold: if live.standing == Standing::Leaving { Hold::Release } else { Hold::Keep },
     })
 }
 

@@ -1,8 +1,8 @@
 //! What an erasure takes from the boards of a user (rule E2), and from their checkpoints. Board by board, in order of task; a
 //! call stops after a while and names the task it came to.
 
-use crate::boards::TaskKey;
-use crate::role::Shared;
+use crate::boards::{TaskKey, elsewhere};
+use crate::custody::{Held, Shared};
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::convert::erasure::wire_stores;
@@ -87,7 +87,7 @@ impl<'a> Eraser<'a> {
         };
         let watch = Stopwatch::start();
         let mut counts = Counts::default();
-        for key in self.shared.boards.tasks_of(&self.owner, self.shared.now()) {
+        for key in self.shared.tasks_of(&self.owner).await? {
             if cursor.after.as_ref().is_some_and(|after| key.task() <= after) {
                 continue;
             }
@@ -96,19 +96,8 @@ impl<'a> Eraser<'a> {
                     serde_json::to_string(&cursor).map_err(|_| Fault::new(Reason::Internal, "a cursor cannot be written"))?;
                 return Ok((wire_stores(&counts, &[]), next));
             }
-            let mut part = Counts::default();
-            self.board(&key, remove, &mut part).await?;
-            if remove && !part.is_empty() {
-                let mut again = Counts::default();
-                self.board(&key, false, &mut again).await?;
-                part.remain(&again);
-                // Its last checkpoint holds what it held: it is written anew before anything is said of it.
-                self.shared.flush(std::slice::from_ref(&key)).await?;
-                if self.shared.store.is_some() {
-                    part.removed(CHECKPOINTS, 1);
-                }
-                cursor.touched = true;
-            }
+            let part = self.task(&key, remove).await?;
+            cursor.touched |= remove && !part.is_empty();
             counts.add(&part);
             cursor.after = Some(key.task().clone());
         }
@@ -126,6 +115,32 @@ impl<'a> Eraser<'a> {
         };
         let stores = [(BOARDS, Some(memory)), (REQUESTS, Some(memory)), (CHECKPOINTS, Some(checkpoints))];
         Ok((wire_stores(&counts, &stores), String::new()))
+    }
+
+    /// One task, wherever its board is: with several replicas it comes here first, and counts once it has been looked at and
+    /// written without leaving in between.
+    async fn task(&self, key: &TaskKey, remove: bool) -> Result<Counts, Fault> {
+        let mut part = Counts::default();
+        for _ in 0..ATTEMPTS {
+            if self.shared.hold(&self.owner, key).await? == Held::Nowhere {
+                return Ok(part);
+            }
+            self.board(key, remove, &mut part).await?;
+            if remove && !part.is_empty() {
+                let mut again = Counts::default();
+                self.board(key, false, &mut again).await?;
+                part.remain(&again);
+                // Its last checkpoint holds what it held: it is written anew before anything is said of it.
+                self.shared.flush(std::slice::from_ref(key)).await?;
+                if self.shared.store.is_some() {
+                    part.removed(CHECKPOINTS, 1);
+                }
+            }
+            if self.shared.sharing().is_none() || self.shared.boards.confirm(key).is_ok() {
+                return Ok(part);
+            }
+        }
+        Err(elsewhere())
     }
 
     async fn board(&self, key: &TaskKey, remove: bool, counts: &mut Counts) -> Result<(), Fault> {

@@ -1,187 +1,32 @@
 //! The life of the role: boards come back, are checkpointed and swept, and are flushed at the end.
 
-use crate::boards::{Boards, Counts, Due, TaskKey};
-use crate::checkpoint::{CheckpointConfig, CheckpointStore, Snapshot};
+use crate::boards::Counts;
+use crate::custody::{CheckpointStatus, Shared, WorkingDeps};
 use crate::service::WorkingService;
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_api::internal::v1::participant_service_server::ParticipantServiceServer;
 use strata_api::internal::v1::working_erasure_service_server::WorkingErasureServiceServer;
-use strata_api::page::PageTokens;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryServiceServer;
-use strata_core::policy::settings::PolicySettings;
-use strata_core::policy::working::WorkingSettings;
-use strata_core::{Fault, Timestamp, limits};
-use strata_runtime::ports::{Stopwatch, pause, random_bytes};
-use strata_runtime::{Ports, TaskGroup};
-use tokio_util::sync::CancellationToken;
+use strata_core::{Fault, limits};
+use strata_runtime::TaskGroup;
+use strata_runtime::ports::{Stopwatch, pause};
 
-/// Boards in one round trip to the store: at most 8 MiB of full boards with their answers.
-const BATCH: usize = 64;
 /// Between two attempts to read the boards back while the store is down.
 const RESTORE_RETRY: Duration = Duration::from_millis(500);
 /// Sweeps between two purges of the store.
 const SWEEPS_PER_PURGE: u32 = 60;
 
-/// What the role needs.
-#[derive(Clone, Debug)]
-pub struct WorkingDeps {
-    /// Clock and ids.
-    pub ports: Ports,
-    /// Read once per call.
-    pub settings: Arc<ArcSwap<PolicySettings>>,
-    /// Where boards survive.
-    pub checkpoint: CheckpointConfig,
-}
-
-/// Health of the checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckpointStatus {
-    /// `redis`, `sqlite`, or `none`.
-    pub store: &'static str,
-    /// Since when the store has refused; none while it works.
-    pub failing_since: Option<Timestamp>,
-    /// When it last took something or was found to be up to date.
-    pub last_success: Option<Timestamp>,
-    /// Records that could not be read at the start.
-    pub damaged: u64,
-}
-
 /// State of the role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkingStatus {
-    /// Whether it serves: the boards are back and it is not stopping.
+    /// Whether it serves: the boards are back, the checkpoints are not behind where there are several replicas, and it is not
+    /// stopping.
     pub serving: bool,
     /// Numbers.
     pub counts: Counts,
     /// Checkpoints.
     pub checkpoint: CheckpointStatus,
-}
-
-/// What service and background tasks share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) ports: Ports,
-    settings: Arc<ArcSwap<PolicySettings>>,
-    pub(crate) boards: Boards,
-    /// Of lists: this process' own, since the boards are.
-    pub(crate) page_tokens: PageTokens,
-    /// Cancelled when the role stops: streams end then.
-    pub(crate) stopping: CancellationToken,
-    pub(crate) store: Option<Arc<dyn CheckpointStore>>,
-    health: Mutex<CheckpointStatus>,
-    /// One write to the store at a time: a late answer can then never be of an older board than the store has from us.
-    saving: tokio::sync::Mutex<()>,
-}
-
-impl Shared {
-    pub(crate) fn now(&self) -> Timestamp {
-        self.ports.clock.now()
-    }
-
-    pub(crate) fn settings(&self) -> WorkingSettings {
-        self.settings.load().working.clone()
-    }
-
-    fn record(&self, outcome: &Result<(), Fault>) {
-        let now = self.now();
-        let mut health = self.health.lock();
-        match outcome {
-            Ok(()) => {
-                if health.failing_since.take().is_some() {
-                    tracing::info!(store = health.store, "checkpoints are written again");
-                }
-                health.last_success = Some(now);
-            }
-            Err(fault) => {
-                if health.failing_since.is_none() {
-                    tracing::error!(
-                        store = health.store,
-                        reason = fault.reason.name(),
-                        "checkpoints cannot be written; boards go on without"
-                    );
-                    health.failing_since = Some(now);
-                }
-            }
-        }
-    }
-
-    /// Writes what is due of one task, before the call that made it due is answered. A store that is down does not hold
-    /// the call back: it stays due.
-    pub(crate) async fn flush_one(&self, key: &TaskKey) {
-        // The outcome is in the status.
-        let _ = self.flush(std::slice::from_ref(key)).await;
-    }
-
-    /// Writes what is due of these tasks, a batch at a time.
-    pub(crate) async fn flush(&self, keys: &[TaskKey]) -> Result<(), Fault> {
-        let Some(store) = &self.store else { return Ok(()) };
-        for batch in keys.chunks(BATCH) {
-            let _one_at_a_time = self.saving.lock().await;
-            let outcome = self.flush_batch(store.as_ref(), batch).await;
-            self.record(&outcome);
-            outcome?;
-        }
-        Ok(())
-    }
-
-    async fn flush_batch(&self, store: &dyn CheckpointStore, batch: &[TaskKey]) -> Result<(), Fault> {
-        let now = self.now();
-        let mut snapshots: Vec<Snapshot> = Vec::new();
-        for due in batch.iter().filter_map(|key| self.boards.due(key, now)) {
-            match due {
-                Due::Board(snapshot) => snapshots.push(*snapshot),
-                Due::End(tombstone) => {
-                    store.end(&tombstone).await?;
-                    self.boards.end_saved(&tombstone);
-                }
-            }
-        }
-        if snapshots.is_empty() {
-            return Ok(());
-        }
-        let outcomes = store.save(&snapshots).await?;
-        for (snapshot, outcome) in snapshots.iter().zip(outcomes) {
-            self.boards.saved(snapshot, outcome);
-        }
-        Ok(())
-    }
-
-    /// Writes everything that is due now.
-    async fn flush_all(&self) -> Result<(), Fault> {
-        self.flush(&self.boards.dirty()).await
-    }
-
-    /// Reads the boards back and opens for calls. The marker of the last clean stop goes only after every raised
-    /// generation is written: a start that fails half-way is repeated as it was.
-    async fn restore(&self) -> Result<(), Fault> {
-        if let Some(store) = &self.store {
-            self.boards.clear();
-            let now = self.now();
-            let loaded = store.load(now).await?;
-            self.health.lock().damaged = loaded.damaged;
-            tracing::info!(
-                store = store.name(),
-                boards = loaded.boards.len(),
-                ended = loaded.ended.len(),
-                clean = loaded.clean,
-                "boards are back"
-            );
-            let raised = self.boards.restore(loaded, now)?;
-            for batch in raised.chunks(BATCH) {
-                let outcomes = store.save(batch).await?;
-                for (snapshot, outcome) in batch.iter().zip(outcomes) {
-                    self.boards.saved(snapshot, outcome);
-                }
-            }
-            store.mark_clean(false).await?;
-            self.record(&Ok(()));
-        }
-        self.boards.set_open(true);
-        Ok(())
-    }
 }
 
 /// The role. Dropping it without [`Self::shutdown`] is what a kill is: background work stops, nothing is flushed.
@@ -206,25 +51,8 @@ impl WorkingRole {
     /// `INVALID_FIELD` naming a setting of `policy.working`.
     pub async fn build(deps: WorkingDeps) -> Result<Self, Fault> {
         deps.settings.load().working.validate()?;
-        let store = deps.checkpoint.store();
-        let health = CheckpointStatus {
-            store: store.as_ref().map_or("none", |store| store.name()),
-            failing_since: None,
-            last_success: None,
-            damaged: 0,
-        };
         let tasks = TaskGroup::new();
-        let page_tokens = PageTokens::new(&random_bytes(deps.ports.ids.as_ref()));
-        let shared = Arc::new(Shared {
-            page_tokens,
-            stopping: tasks.token().clone(),
-            ports: deps.ports,
-            settings: deps.settings,
-            boards: Boards::new(store.is_some()),
-            store,
-            health: Mutex::new(health),
-            saving: tokio::sync::Mutex::default(),
-        });
+        let shared = Arc::new(Shared::new(deps, tasks.token().clone()));
         let role = Self { shared: Arc::clone(&shared), tasks: tasks.clone() };
         let first = shared.restore().await;
         if let Err(fault) = &first {
@@ -239,9 +67,9 @@ impl WorkingRole {
                     restored = worker.restore().await.is_ok();
                 }
                 loop {
-                    pause(Duration::from_millis(worker.settings().checkpoint_ms)).await;
+                    pause(worker.between_rounds()).await;
                     // A failure is in the status, and everything stays due.
-                    let _ = worker.flush_all().await;
+                    let _ = worker.round().await;
                 }
             };
             tokio::select! {
@@ -280,7 +108,7 @@ impl WorkingRole {
     /// # Errors
     /// The store's; what was not written stays due.
     pub async fn checkpoint(&self) -> Result<(), Fault> {
-        self.shared.flush_all().await
+        self.shared.round().await
     }
 
     /// Destroys boards past their idle time now, swept by the clock otherwise; answers how many entries went.
@@ -293,9 +121,9 @@ impl WorkingRole {
     #[must_use]
     pub fn status(&self) -> WorkingStatus {
         WorkingStatus {
-            serving: self.shared.boards.is_open(),
+            serving: self.shared.boards.is_open() && self.shared.boards.is_fresh(),
             counts: self.shared.boards.counts(),
-            checkpoint: self.shared.health.lock().clone(),
+            checkpoint: self.shared.health(),
         }
     }
 
@@ -315,10 +143,11 @@ impl WorkingRole {
             while self.shared.flush_all().await.is_err() {
                 pause(Duration::from_millis(100)).await;
             }
-            match &self.shared.store {
-                Some(store) => store.mark_clean(true).await,
-                None => Ok(()),
+            let Some(store) = &self.shared.store else { return Ok(()) };
+            if let Some(sharing) = store.sharing() {
+                self.shared.retire_formers(sharing).await?;
             }
+            store.mark_clean(true).await
         });
         let clean = matches!(flushed.await, Ok(Ok(())));
         if !clean {

@@ -1,9 +1,9 @@
 //! The gRPC surface: from a signed call to the boards and back. Nothing is decided here.
 
-use crate::boards::{TaskKey, Write};
+use crate::boards::{TaskKey, Write, elsewhere};
+use crate::custody::{Held, Shared};
 use crate::erase::Eraser;
 use crate::requests::RequestKey;
-use crate::role::Shared;
 use futures::stream::BoxStream;
 use prost::Message;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use strata_api::working::v1 as pb;
 use strata_api::working::v1::working_memory_service_server::WorkingMemoryService;
 use strata_core::id::Level;
 use strata_core::policy::erasure::Scope;
-use strata_core::policy::working::{Board, Change, Content, Fact, Goal, Ownership, Seal, Settle, check_goal};
+use strata_core::policy::working::{Board, Change, Content, Fact, Goal, Ownership, Seal, Settle, check_goal, mismatch};
 use strata_core::{AgentId, FactKey, Fault, Owner, Reason, Timestamp, id::check_id, limits};
 use strata_runtime::Claims;
 use strata_runtime::task::detached_write;
@@ -39,8 +39,21 @@ struct Call {
     /// Erase epoch of the signed header (rule E2).
     erase_epoch: u64,
     now: Timestamp,
+    /// Whether the task was here when the call came: what is not here any more has gone to another replica.
+    held: Held,
+    /// Whether there are several replicas.
+    shared: bool,
     /// Carries the task's id (rule W9): everything about the task is logged inside.
     span: Span,
+}
+
+impl Call {
+    fn refused(&self, fault: Fault) -> Status {
+        if fault.reason == Reason::NotFound && self.held == Held::Here && self.shared {
+            return refused(&self.key, elsewhere());
+        }
+        refused(&self.key, fault)
+    }
 }
 
 impl WorkingService {
@@ -73,7 +86,16 @@ impl WorkingService {
         let span = tracing::info_span!("board", task_id = task.as_str());
         let epoch = claims.write.map(|write| write.epoch);
         let erase_epoch = claims.erase_epoch;
-        Ok(Call { key: TaskKey::new(&owner, &task), owner, epoch, erase_epoch, now: self.shared.now(), span })
+        Ok(Call {
+            key: TaskKey::new(&owner, &task),
+            owner,
+            epoch,
+            erase_epoch,
+            now: self.shared.now(),
+            held: Held::Here,
+            shared: self.shared.sharing().is_some(),
+            span,
+        })
     }
 
     fn write<M: Message + Default>(
@@ -88,18 +110,83 @@ impl WorkingService {
         let write =
             Write { caller: &call.owner, key: &call.key, generation, request, erase_epoch: call.erase_epoch, now: call.now };
         let limit = self.shared.settings().total_bytes;
-        self.shared.boards.write(&write, limit, decide, answer).map(Response::new).map_err(|fault| refused(&call.key, fault))
+        self.shared.boards.write(&write, limit, decide, answer).map(Response::new).map_err(|fault| call.refused(fault))
     }
 
-    /// Writes what is due of the call's task to the checkpoint store, also when the caller goes away.
-    async fn survive(&self, call: &Call) {
+    /// A call whose task is here, where there are several replicas.
+    async fn here<T>(&self, request: &Request<T>, user_id: &str, agent_id: &str, task_id: &str) -> Result<Call, Status> {
+        let call = self.call(request, user_id, agent_id, task_id).map_err(status)?;
+        let held = self.shared.hold(&call.owner, &call.key).await.map_err(|fault| call.refused(fault))?;
+        // Taking it over may have taken seconds.
+        Ok(Call { held, now: self.shared.now(), ..call })
+    }
+
+    /// Writes what is due of the call's task to the checkpoint store, also when the caller goes away. It fails only where there
+    /// are several replicas: what another one does not learn of is not acknowledged.
+    async fn survive(&self, call: &Call) -> Result<(), Status> {
         let (shared, key) = (Arc::clone(&self.shared), call.key.clone());
-        let write = async move {
-            shared.flush_one(&key).await;
-            Ok::<(), Fault>(())
-        };
-        // It fails by a panic only, which is logged where it happens.
-        let _ = detached_write(write.instrument(call.span.clone())).await;
+        let write = async move { shared.flush_one(&key).await };
+        let written = detached_write(write.instrument(call.span.clone())).await;
+        // With one replica it fails by a panic only, which is logged where it happens.
+        if self.shared.sharing().is_some() { written.map_err(|fault| call.refused(fault)) } else { Ok(()) }
+    }
+
+    /// A board that was started here, where another replica may have started one for the same task: the store decides which is
+    /// the task's, and whether an erasure came in between (rules W10, E2).
+    async fn started(&self, call: &Call) -> Result<(), Status> {
+        let Some(sharing) = self.shared.sharing() else { return Ok(()) };
+        if let Err(refusal) = self.survive(call).await {
+            self.shared.boards.withdraw(&call.key);
+            return Err(refusal);
+        }
+        let epoch = sharing.erase_epoch(&call.owner).await.map_err(|fault| call.refused(fault))?;
+        self.shared.boards.raise_epoch(&call.owner.user_key(), epoch);
+        let stale = self.shared.boards.check_epoch(&call.owner, call.erase_epoch);
+        if let Err(fault) = stale {
+            call.span.in_scope(|| self.shared.boards.destroy(&call.key, call.now));
+            self.survive(call).await?;
+            return Err(call.refused(fault));
+        }
+        Ok(())
+    }
+
+    /// Adds what lists show of these tasks; those of another agent and those that are over are left out.
+    async fn infos(&self, owner: &Owner, keys: &[TaskKey], now: Timestamp, into: &mut Vec<pb::TaskInfo>) -> Result<(), Fault> {
+        let mut elsewhere = Vec::new();
+        let mut found = Vec::new();
+        for key in keys {
+            match self.shared.boards.peek(key, owner, now, convert::wire_task_info) {
+                Ok(info) => found.push(info),
+                Err(fault) if matches!(fault.reason, Reason::TaskMismatch | Reason::TaskEnded) => {}
+                Err(fault)
+                    if self.shared.sharing().is_some() && matches!(fault.reason, Reason::NotFound | Reason::StoreUnavailable) =>
+                {
+                    elsewhere.push(key.task().clone());
+                }
+                Err(fault) if fault.reason == Reason::NotFound => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        if let (Some(sharing), false) = (self.shared.sharing(), elsewhere.is_empty()) {
+            let boards = sharing.look(owner, &elsewhere, now).await?.into_iter().map(|saved| saved.board);
+            let theirs = boards.filter(|board| board.check_owner(owner).is_ok() && !board.is_idle_at(now));
+            found.extend(theirs.map(|board| convert::wire_task_info(&board)));
+        }
+        found.sort_by(|a, b| a.task_id.cmp(&b.task_id));
+        into.extend(found);
+        Ok(())
+    }
+
+    /// The id of a task that is about to be started is this user's alone in the tenant (rule W2).
+    async fn claim_name(&self, call: &Call) -> Result<(), Fault> {
+        let Some(sharing) = self.shared.sharing() else { return Ok(()) };
+        if self.shared.boards.has(&call.key) {
+            return Ok(());
+        }
+        match sharing.named(&call.owner, call.key.task(), true).await? {
+            Some(whose) if whose != call.owner.user_key() => Err(mismatch()),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -127,6 +214,7 @@ impl Watch {
                     return Ok(Some((pb::WatchTaskResponse { task: Some(task), ended: false }, self)));
                 }
                 Ok((_, None)) => {}
+                Err(fault) if fault.reason == Reason::NotFound && self.shared.sharing().is_some() => return Err(elsewhere()),
                 Err(fault) if matches!(fault.reason, Reason::TaskEnded | Reason::NotFound) => {
                     self.over = true;
                     return Ok(Some((pb::WatchTaskResponse { task: None, ended: true }, self)));
@@ -137,8 +225,14 @@ impl Watch {
                 () = self.shared.stopping.cancelled() => {
                     return Err(Fault::new(Reason::NotServing, "working memory is stopping; watch again").retry_after(500));
                 }
-                // Closed: the board is no more, as the next look shows.
-                _ = self.changes.changed() => {}
+                changed = self.changes.changed() => {
+                    // Closed: the board is no more, or is another copy of it, as the next look shows.
+                    if changed.is_err()
+                        && let Ok(changes) = self.shared.boards.watch(&self.key, &self.owner, self.shared.now())
+                    {
+                        self.changes = changes;
+                    }
+                }
             }
         }
         Ok(None)
@@ -173,8 +267,7 @@ fn checked_goal(goal: Option<pb::Goal>) -> Result<(Goal, usize), Fault> {
 impl WorkingMemoryService for WorkingService {
     async fn create_task(&self, request: Request<pb::CreateTaskRequest>) -> Result<Response<pb::CreateTaskResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
-        let _task = call.span.enter();
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let settings = self.shared.settings();
         let new = || {
             let (goal, sentences) = checked_goal(body.goal.clone())?;
@@ -188,22 +281,26 @@ impl WorkingMemoryService for WorkingService {
             let answer = |board: &Board| pb::CreateTaskResponse { task: Some(convert::wire_task(board)) };
             self.shared.boards.create(board, key, call.erase_epoch, settings.total_bytes, call.now, answer)
         };
-        new().and_then(create).map(Response::new).map_err(|fault| refused(&call.key, fault))
+        let new = call.span.in_scope(new).map_err(|fault| call.refused(fault))?;
+        self.claim_name(&call).await.map_err(|fault| call.refused(fault))?;
+        let created = call.span.in_scope(|| create(new)).map_err(|fault| call.refused(fault))?;
+        self.started(&call).await?;
+        Ok(Response::new(created))
     }
 
     async fn get_task(&self, request: Request<pb::GetTaskRequest>) -> Result<Response<pb::GetTaskResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let _task = call.span.enter();
         let task = self.shared.boards.read(&call.key, &call.owner, call.now, convert::wire_task);
-        task.map(|task| Response::new(pb::GetTaskResponse { task: Some(task) })).map_err(|fault| refused(&call.key, fault))
+        task.map(|task| Response::new(pb::GetTaskResponse { task: Some(task) })).map_err(|fault| call.refused(fault))
     }
 
     async fn put_facts(&self, request: Request<pb::PutFactsRequest>) -> Result<Response<pb::PutFactsResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let key = request_key!(body, "PutFacts").map_err(status)?;
-        let facts = convert::facts(body.facts.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let facts = convert::facts(body.facts.clone()).map_err(|fault| call.refused(fault))?;
         let keys: Vec<FactKey> = facts.iter().map(|fact| fact.key.clone()).collect();
         let answer = |board: &Board| {
             let stored = keys.iter().filter_map(|key| board.facts.get(key).map(|fact| convert::wire_fact(key, fact)));
@@ -214,9 +311,9 @@ impl WorkingMemoryService for WorkingService {
 
     async fn update_todos(&self, request: Request<pb::UpdateTodosRequest>) -> Result<Response<pb::UpdateTodosResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let key = request_key!(body, "UpdateTodos").map_err(status)?;
-        let todos = convert::todos(body.todos.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let todos = convert::todos(body.todos.clone()).map_err(|fault| call.refused(fault))?;
         let answer = |board: &Board| pb::UpdateTodosResponse {
             todos: board.todos.iter().map(convert::wire_todo).collect(),
             version: board.version,
@@ -229,17 +326,17 @@ impl WorkingMemoryService for WorkingService {
         request: Request<pb::AppendDigestRequest>,
     ) -> Result<Response<pb::AppendDigestResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let key = request_key!(body, "AppendDigest").map_err(status)?;
         if !body.payload.is_empty() || !body.fields.is_empty() {
             let why = Fault::new(Reason::Internal, "the raw return of a tool does not come to working memory");
             return Err(refused(&call.key, why));
         }
-        let digest = convert::digest(body.digest.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let digest = convert::digest(body.digest.clone()).map_err(|fault| call.refused(fault))?;
         let facts = if body.facts.is_empty() {
             Vec::new()
         } else {
-            convert::facts(body.facts.clone()).map_err(|fault| refused(&call.key, fault))?
+            convert::facts(body.facts.clone()).map_err(|fault| call.refused(fault))?
         };
         let keys: Vec<FactKey> = facts.iter().map(|fact| fact.key.clone()).collect();
         let count = sentences(&digest.sentence);
@@ -254,7 +351,7 @@ impl WorkingMemoryService for WorkingService {
     }
 
     async fn list_tasks(&self, request: Request<pb::ListTasksRequest>) -> Result<Response<pb::ListTasksResponse>, Status> {
-        let list = || {
+        let list = async {
             let body = request.get_ref();
             let owner = self.owner(&request, &body.user_id, &body.agent_id)?;
             let page = limits::page("page_size", body.page_size, limits::PAGE, limits::PAGE_MAX)?;
@@ -262,35 +359,31 @@ impl WorkingMemoryService for WorkingService {
             let binding = ["ListTasks", &user, agent];
             let after = self.shared.page_tokens.open(&binding, &body.page_token)?;
             let now = self.shared.now();
+            let mut rest = self.shared.tasks_of(&owner).await?;
+            rest.retain(|key| after.as_deref().is_none_or(|after| key.task().as_str() > after));
             let mut tasks = Vec::new();
-            let mut more = false;
-            for key in self.shared.boards.tasks_of(&owner, now) {
-                if after.as_deref().is_some_and(|after| key.task().as_str() <= after) {
-                    continue;
-                }
-                // Another agent's, or ended meanwhile.
-                let Ok(info) = self.shared.boards.peek(&key, &owner, now, convert::wire_task_info) else { continue };
-                if tasks.len() >= page.size as usize {
-                    more = true;
-                    break;
-                }
-                tasks.push(info);
+            let mut rest = rest.into_iter().peekable();
+            // A page at a time: of what is not here one round trip tells.
+            while tasks.len() < page.size as usize && rest.peek().is_some() {
+                let some: Vec<TaskKey> = rest.by_ref().take(page.size as usize - tasks.len()).collect();
+                self.infos(&owner, &some, now, &mut tasks).await?;
             }
+            let more = rest.peek().is_some();
             let next_page_token = match tasks.last() {
                 Some(last) if more => self.shared.page_tokens.mint(&binding, &last.task_id),
                 _ => String::new(),
             };
             Ok(pb::ListTasksResponse { tasks, next_page_token, capped: page.capped })
         };
-        list().map(Response::new).map_err(status)
+        list.await.map(Response::new).map_err(status)
     }
 
     type WatchTaskStream = BoxStream<'static, Result<pb::WatchTaskResponse, Status>>;
 
     async fn watch_task(&self, request: Request<pb::WatchTaskRequest>) -> Result<Response<Self::WatchTaskStream>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
-        let changes = self.shared.boards.watch(&call.key, &call.owner, call.now).map_err(|fault| refused(&call.key, fault))?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
+        let changes = self.shared.boards.watch(&call.key, &call.owner, call.now).map_err(|fault| call.refused(fault))?;
         let watch =
             Watch { shared: Arc::clone(&self.shared), key: call.key, owner: call.owner, changes, shown: (0, 0), over: false };
         let next = |watch: Watch| async move { watch.next().await.map_err(status) };
@@ -299,9 +392,9 @@ impl WorkingMemoryService for WorkingService {
 
     async fn update_goal(&self, request: Request<pb::UpdateGoalRequest>) -> Result<Response<pb::UpdateGoalResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let key = request_key!(body, "UpdateGoal").map_err(status)?;
-        let (goal, count) = checked_goal(body.goal.clone()).map_err(|fault| refused(&call.key, fault))?;
+        let (goal, count) = checked_goal(body.goal.clone()).map_err(|fault| call.refused(fault))?;
         let answer =
             |board: &Board| pb::UpdateGoalResponse { goal: Some(convert::wire_goal(&board.goal)), version: board.version };
         self.write(&call, body.generation, key, |board| board.decide_goal(goal, count), answer)
@@ -309,12 +402,12 @@ impl WorkingMemoryService for WorkingService {
 
     async fn end_task(&self, request: Request<pb::EndTaskRequest>) -> Result<Response<pb::EndTaskResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let key = RequestKey::of("EndTask", &body.request_id, body).map_err(status)?;
         let ended = call.span.in_scope(|| self.shared.boards.end(&call.key, &call.owner, key, call.now));
-        let (tombstone, already_ended) = ended.map_err(|fault| refused(&call.key, fault))?;
+        let (tombstone, already_ended) = ended.map_err(|fault| call.refused(fault))?;
         // Also when it had ended before: the first answer may have been lost together with the write.
-        self.survive(&call).await;
+        self.survive(&call).await?;
         Ok(Response::new(pb::EndTaskResponse {
             end_time: Some(common::wire_time(tombstone.end_time)),
             facts_dropped: tombstone.facts_dropped,
@@ -346,7 +439,7 @@ fn promotion_id(value: &str) -> Result<String, Fault> {
 impl ParticipantService for WorkingService {
     async fn seal(&self, request: Request<internal::SealRequest>) -> Result<Response<internal::SealResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let seal = || {
             let deadline = body.deadline.as_ref().ok_or_else(|| Fault::field("deadline", "is required"))?;
             let seal = Seal {
@@ -359,15 +452,15 @@ impl ParticipantService for WorkingService {
             let answer = self.shared.boards.seal(&call.key, &call.owner, &seal, call.now, view)?;
             answer.ok_or_else(|| Fault::new(Reason::Internal, "a sealed fact shows no seal"))
         };
-        let answer = call.span.in_scope(seal).map_err(|fault| refused(&call.key, fault))?;
+        let answer = call.span.in_scope(seal).map_err(|fault| call.refused(fault))?;
         // A seal that a restart forgets would let a write pass in the middle of a promotion.
-        self.survive(&call).await;
+        self.survive(&call).await?;
         Ok(Response::new(answer))
     }
 
     async fn settle(&self, request: Request<internal::SettleRequest>) -> Result<Response<internal::SettleResponse>, Status> {
         let body = request.get_ref();
-        let call = self.call(&request, &body.user_id, &body.agent_id, &body.task_id).map_err(status)?;
+        let call = self.here(&request, &body.user_id, &body.agent_id, &body.task_id).await?;
         let settle = || {
             let settle = Settle {
                 key: FactKey::new(body.key.as_str())?,
@@ -376,10 +469,14 @@ impl ParticipantService for WorkingService {
                 committed: body.committed,
                 epoch: body.epoch,
             };
+            if call.held == Held::Nowhere {
+                // The source is gone: nothing is left to do.
+                return Ok(true);
+            }
             self.shared.boards.settle(&call.key, &call.owner, &settle, call.now)
         };
-        let already_settled = call.span.in_scope(settle).map_err(|fault| refused(&call.key, fault))?;
-        self.survive(&call).await;
+        let already_settled = call.span.in_scope(settle).map_err(|fault| call.refused(fault))?;
+        self.survive(&call).await?;
         Ok(Response::new(internal::SettleResponse { already_settled }))
     }
 }

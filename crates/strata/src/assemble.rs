@@ -1,10 +1,11 @@
 //! Who calls whom. Builds the roles of this process from the configuration, joins them by channels, and serves them: a role
 //! in this process is reached through the same signed header and the same layers as one in another.
 
-use crate::config::{Config, EmbedderKind, Synchronous, TlsConfig};
+use crate::config::{Config, EmbedderKind, Synchronous, TlsConfig, needs_secret};
 use crate::sampler::Sampler;
 use anyhow::{Context as _, Result, anyhow};
 use arc_swap::ArcSwap;
+use secrecy::{ExposeSecret as _, SecretSlice};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -15,7 +16,7 @@ use std::{
 use strata_api::page::PageTokens;
 use strata_core::{
     Fault,
-    policy::{authz::Layer, control::Settings, registry::Registry},
+    policy::{authz::Layer, control::Settings, quota::QuotaSettings, registry::Registry},
 };
 use strata_longterm::{IndexConfig, LongtermDeps, LongtermRole};
 use strata_router::{About, LayerChannels, LedgerConfig, RouterDeps, RouterRole, control::RemoteControl};
@@ -32,6 +33,7 @@ use strata_runtime::{
     metrics::Instruments,
     ports::{RandomIds, random_bytes},
     redis_store::{RedisPool, RedisSettings, RedisTls},
+    replicas,
     server::{self, ServeConfig},
     signing::{KeyRing, SharedKeys, Signer, Verifier},
     sqlite::{Database, Location, Migration, SqliteSettings},
@@ -42,6 +44,7 @@ use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
 use strata_text::embed::{Builtin, Cached, Caller, Embedder, OpenAi, OpenAiConfig};
 use strata_text::extract::{Extractor, HttpExtractor, HttpExtractorConfig};
 use strata_text::rerank::{HttpReranker, HttpRerankerConfig, Reranker};
+use strata_text::summarise::{HttpSummariser, HttpSummariserConfig, Summariser};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::service::Routes;
@@ -59,16 +62,16 @@ const DRAIN_SHARE: f64 = 0.6;
 
 /// The roles of this process, serving.
 pub struct Running {
-    pub(crate) lifecycle: Lifecycle,
+    lifecycle: Lifecycle,
     public: Option<SocketAddr>,
     internal: Option<SocketAddr>,
     listeners: Vec<JoinHandle<Result<(), Fault>>>,
-    pub(crate) working: Option<Arc<WorkingRole>>,
-    pub(crate) session: Option<Arc<SessionRole>>,
-    pub(crate) longterm: Option<Arc<LongtermRole>>,
-    pub(crate) router: Option<Arc<RouterRole>>,
+    working: Option<Arc<WorkingRole>>,
+    session: Option<Arc<SessionRole>>,
+    longterm: Option<Arc<LongtermRole>>,
+    router: Option<Arc<RouterRole>>,
     grace: Duration,
-    pub(crate) about: About,
+    about: About,
     _watches: Vec<strata_runtime::config::Watch>,
 }
 
@@ -84,7 +87,22 @@ fn redis_tls(config: &Config) -> Result<RedisTls> {
     Ok(RedisTls { ca: read("ca_file", &config.redis.ca_file)?, client })
 }
 
-/// Starts everything. `file` is watched: `policy` and `modes` follow it without a restart.
+/// The Redis of the configuration; it connects at its first use.
+///
+/// # Errors
+/// When its address or a certificate cannot be used.
+pub fn redis_of(config: &Config) -> Result<Option<RedisPool>> {
+    let Some(url) = &config.redis.url else { return Ok(None) };
+    let settings = RedisSettings {
+        response_timeout: Duration::from_millis(config.redis.response_ms),
+        connect_timeout: Duration::from_millis(config.redis.connect_ms),
+        ..RedisSettings::default()
+    };
+    let pool = RedisPool::connect_tls(url, &redis_tls(config)?, settings);
+    pool.map(Some).map_err(|fault| anyhow!("{}", fault.message))
+}
+
+/// Starts everything. `file` is watched: `policy`, `modes` and `quotas` follow it without a restart.
 ///
 /// # Errors
 /// When an address is taken, a listener would be open to strangers, or a store of this process cannot be opened. Redis, Qdrant
@@ -102,6 +120,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let secret = secret_of(&config)?;
     let settings = Arc::new(ArcSwap::from_pointee(config.policy.clone()));
     let modes = Arc::new(ArcSwap::from_pointee(config.modes));
+    let quotas = Arc::new(ArcSwap::from_pointee(config.quotas.clone()));
     let board = Arc::new(ModeBoard::new(Arc::clone(&modes)));
     let registry = Arc::new(match &config.registry_file {
         Some(path) => {
@@ -110,22 +129,15 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
         }
         None => Registry::builtin(),
     });
-    let redis = config
-        .redis
-        .url
-        .as_ref()
-        .map(|url| {
-            let settings = RedisSettings {
-                response_timeout: Duration::from_millis(config.redis.response_ms),
-                connect_timeout: Duration::from_millis(config.redis.connect_ms),
-                ..RedisSettings::default()
-            };
-            RedisPool::connect_tls(url, &redis_tls(&config)?, settings).map_err(fault)
-        })
-        .transpose()?;
-    // What reads language compiles its patterns beside the loading of the model, not in the first call: a thread of the runtime
-    // that is busy for seconds looks dead to its peers.
-    let reads = config.runs(Layer::Session) || config.runs(Layer::Longterm) || config.runs(Layer::Router);
+    let redis = redis_of(&config)?;
+    // Layers compile their patterns beside the loading of the model, not in the first call: a thread of the runtime that is busy for
+    // seconds looks dead to its peers. A router makes them for its first call, and for the layers behind it in the same process, so
+    // that what stands by does so in little memory; a debug build takes longer over them than a call may wait.
+    let reads = if config.runs(Layer::Router) {
+        cfg!(debug_assertions)
+    } else {
+        config.runs(Layer::Session) || config.runs(Layer::Longterm)
+    };
     let warmed = async {
         if reads {
             let _ = lifecycle.tasks.blocking("language tables", strata_text::warm).await;
@@ -140,7 +152,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
 
     let stack = StackDeps {
         admission: AdmissionSettings { max_in_flight: config.server.max_in_flight, ..AdmissionSettings::default() },
-        quotas: config.quotas.clone(),
+        quotas: Arc::clone(&quotas),
         modes: Arc::clone(&board),
         ..StackDeps::new(ports.clone())
     };
@@ -151,6 +163,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let mut databases = Vec::new();
     let working = if config.runs(Layer::Working) {
         let checkpoint = match &redis {
+            Some(pool) if config.working.shared => CheckpointConfig::Shared(pool.clone()),
             Some(pool) => CheckpointConfig::Redis(pool.clone()),
             None => {
                 let database = database(&config, "working", strata_working::checkpoint::embedded::MIGRATIONS, &lifecycle).await?;
@@ -158,7 +171,12 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
                 CheckpointConfig::Embedded(database)
             }
         };
-        let deps = WorkingDeps { ports: ports.clone(), settings: Arc::clone(&settings), checkpoint };
+        let deps = WorkingDeps {
+            ports: ports.clone(),
+            settings: Arc::clone(&settings),
+            checkpoint,
+            page_tokens: Some(PageTokens::new(&secret)),
+        };
         let role = Arc::new(WorkingRole::build(deps).await.map_err(fault)?);
         let watched = Arc::clone(&role);
         follow(&lifecycle, WORKING, "boards", move || std::future::ready(watched.status().serving));
@@ -181,6 +199,7 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             store,
             // Turns carry no vector of the caller: they are searched by words then.
             embedder: embedder.clone().filter(|embedder| !embedder.is_caller()),
+            summariser: summariser(&config)?,
             page_tokens: PageTokens::new(&secret),
         };
         let role = Arc::new(SessionRole::build(deps).await.map_err(fault)?);
@@ -205,9 +224,12 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             backups: config.storage.backup_dir.clone(),
             backup_days: config.storage.backup_days,
             erasure_log: Some(config.erasure_log()),
+            erasure_copy: redis.clone(),
             embedder: embedder.clone(),
             reranker: reranker(&config)?,
+            summariser: if config.summariser.consolidation { summariser(&config)? } else { None },
             registry: Arc::clone(&registry),
+            quotas: Arc::clone(&quotas),
             mode: {
                 let board = Arc::clone(&board);
                 Arc::new(move |tenant| board.of(Layer::Longterm, tenant))
@@ -274,24 +296,31 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
             }
             None => None,
         };
-        let reach = |role: Layer, here: Option<Routes>, peer: &Option<String>| -> Result<RpcChannel> {
-            let channel = match (here, peer) {
-                (Some(routes), _) => local(routes),
-                (None, Some(url)) => channel::connect(&channel::EndpointConfig {
-                    keepalive_interval: PEER_KEEPALIVE,
-                    keepalive_timeout: PEER_KEEPALIVE,
-                    tls: peer_tls.clone(),
-                    ..channel::EndpointConfig::new(url.as_str())
-                })
-                .map_err(fault)?,
-                (None, None) => return Err(anyhow!("peers.{} is not set", role.name())),
-            };
-            Ok(signer.sign(channel))
+        let connect = |url: &String| {
+            channel::connect(&channel::EndpointConfig {
+                keepalive_interval: PEER_KEEPALIVE,
+                keepalive_timeout: PEER_KEEPALIVE,
+                tls: peer_tls.clone(),
+                ..channel::EndpointConfig::new(url.as_str())
+            })
+            .map_err(fault)
+        };
+        let reach = |role: Layer, here: Option<Routes>, peers: &[String]| -> Result<RpcChannel> {
+            Ok(match (here, peers) {
+                (Some(routes), _) => signer.sign(local(routes)),
+                (None, [url]) => signer.sign(connect(url)?),
+                (None, []) => return Err(anyhow!("peers.{} is not set", role.name())),
+                (None, urls) => {
+                    let members = urls.iter().map(|url| Ok((url.clone(), connect(url)?))).collect::<Result<Vec<_>>>()?;
+                    replicas::placed(members, WORKING, &signer, &lifecycle.tasks)
+                }
+            })
         };
         let channels = LayerChannels {
+            working_replicas: if working.is_some() { 1 } else { config.peers.working.len() },
             working: reach(Layer::Working, working.as_ref().map(|role| role.routes()), &config.peers.working)?,
-            session: reach(Layer::Session, session.as_ref().map(|role| role.routes()), &config.peers.session)?,
-            longterm: reach(Layer::Longterm, longterm.as_ref().map(|role| role.routes()), &config.peers.longterm)?,
+            session: reach(Layer::Session, session.as_ref().map(|role| role.routes()), config.peers.session.as_slice())?,
+            longterm: reach(Layer::Longterm, longterm.as_ref().map(|role| role.routes()), config.peers.longterm.as_slice())?,
         };
         if longterm.is_none() {
             let remote = RemoteControl::new(channels.longterm.clone(), Arc::clone(&ports.clock)).map_err(fault)?;
@@ -342,11 +371,13 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     // Before anything is announced as ready; a store that is down is read when it is back.
     let _in_time = tokio::time::timeout(FIRST_LOOK, control.refresh()).await;
     control.spawn(&lifecycle.tasks);
-    if let (Some(path), None) = (&config.signing_keys_file, &config.signing_keys) {
-        watches.push(follow_keys(path, keys)?);
+    if let Some(path) = &config.signing_keys_file {
+        // The one key that is the secret too, where there is no other.
+        let only = if config.secret.is_none() { config.shared_secret().map_err(fault)? } else { None };
+        watches.push(follow_keys(path, keys, only.map(SecretSlice::from))?);
     }
     if let Some(path) = file {
-        watches.push(watch(path, &settings, &modes)?);
+        watches.push(watch(path, &settings, &modes, &quotas)?);
     }
     warn_of_clear_text(&config);
     let running = Running {
@@ -364,7 +395,19 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     };
     let certificates = [("public", public_tls), ("internal", internal_tls)];
     let certificates = certificates.into_iter().filter_map(|(of, tls)| Some((of, tls?))).collect();
-    Sampler { databases, redis, board, certificates, clock: Arc::clone(&ports.clock) }.spawn(&running);
+    let sampler = Sampler {
+        databases,
+        redis,
+        board,
+        certificates,
+        clock: Arc::clone(&ports.clock),
+        working: running.working.clone(),
+        session: running.session.clone(),
+        longterm: running.longterm.clone(),
+        router: running.router.clone(),
+        about: running.about.clone(),
+    };
+    sampler.spawn(&running.lifecycle.tasks);
     Ok(running)
 }
 
@@ -551,19 +594,38 @@ fn extractor(config: &Config) -> Result<Option<Arc<dyn Extractor>>> {
     Ok(Some(Arc::new(remote)))
 }
 
+/// The model that summarises sessions and consolidated records, when there is one to ask.
+fn summariser(config: &Config) -> Result<Option<Arc<dyn Summariser>>> {
+    let settings = &config.summariser;
+    let Some(url) = &settings.url else { return Ok(None) };
+    let remote = HttpSummariser::new(HttpSummariserConfig {
+        api_key: settings.api_key.clone(),
+        timeout: Duration::from_millis(settings.timeout_ms),
+        max_tokens: settings.max_tokens,
+        ..HttpSummariserConfig::new(url, &settings.model)
+    })?;
+    Ok(Some(Arc::new(remote)))
+}
+
+/// Who summarises where no model does, for people.
+const BY_RULE: &str = "by rule";
+
 fn about(config: &Config, embedder: Option<&dyn Embedder>) -> About {
     let roles: Vec<_> = config.roles.iter().map(|r| r.name()).collect();
     let redis = if config.redis.url.is_some() { "redis" } else { "embedded" };
     let mut settings = BTreeMap::from([("roles".to_owned(), roles.join(", "))]);
     let mut set = |key: &str, value: &str| settings.insert(key.to_owned(), value.to_owned());
+    let words = if config.summariser.url.is_some() { config.summariser.model.as_str() } else { BY_RULE };
     // Only what this process knows: another role's settings are that process's to tell.
     if config.runs(Layer::Router) {
         set("ledger", redis);
     }
     if config.runs(Layer::Session) {
         set("session store", redis);
+        set("summaries", words);
     }
     if config.runs(Layer::Longterm) {
+        set("consolidation", if config.summariser.consolidation { words } else { BY_RULE });
         set("index", if config.qdrant.url.is_some() { "qdrant" } else { "exact (embedded)" });
     }
     if config.runs(Layer::Session) || config.runs(Layer::Longterm) {
@@ -603,8 +665,6 @@ async fn database(
         .with_context(|| format!("{} cannot be opened", file_of(config, name).display()))
 }
 
-/// The secret of a process that is alone: made once and kept beside its stores, so that page tokens and tombstones outlive a
-/// restart.
 /// The secret that keys are derived from: the deployment's, or this process's own.
 ///
 /// # Errors
@@ -616,6 +676,8 @@ pub fn secret_of(config: &Config) -> Result<Vec<u8>> {
     }
 }
 
+/// The secret of a process that is alone: made once and kept beside its stores, so that page tokens and tombstones outlive a
+/// restart.
 fn own_secret(dir: &Path) -> Result<Vec<u8>> {
     std::fs::create_dir_all(dir).with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
     let path = dir.join("secret");
@@ -641,8 +703,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(3);
 /// Longest wait for an issuer's key set, and its largest size.
 const KEY_SET_WAIT: Duration = Duration::from_secs(5);
 const KEY_SET_BYTES: usize = 256 * 1024;
-/// Between two looks whether a token named an unknown key: an issuer is not asked more often than this.
-const KEY_SET_PAUSE: Duration = Duration::from_secs(10);
 
 /// Keys that are good, of what operators set.
 fn issued(settings: &Settings) -> Vec<IssuedKey> {
@@ -675,29 +735,30 @@ async fn tokens(
         let (following, url, every) = (Arc::clone(&tokens), url.clone(), Duration::from_secs(settings.jwks_seconds));
         let token = lifecycle.tasks.token().clone();
         lifecycle.tasks.spawn("issuer's keys", async move {
-            let mut since = strata_runtime::ports::Stopwatch::start();
             loop {
                 tokio::select! {
                     () = token.cancelled() => return,
-                    () = strata_runtime::ports::pause(KEY_SET_PAUSE) => {}
+                    () = following.wants_a_read() => {}
+                    () = strata_runtime::ports::pause(every) => {}
                 }
-                if following.misses_a_key() || since.elapsed() >= every {
-                    since = strata_runtime::ports::Stopwatch::start();
-                    following.reload(strata_text::http::fetch(&url, KEY_SET_WAIT, KEY_SET_BYTES).await);
-                }
+                following.reload(strata_text::http::fetch(&url, KEY_SET_WAIT, KEY_SET_BYTES).await);
             }
         });
     }
     Ok(tokens)
 }
 
-/// The keys between roles follow their file: a key that is appended verifies at once, the last one signs.
-fn follow_keys(path: &Path, keys: SharedKeys) -> Result<strata_runtime::config::Watch> {
+/// The keys between roles follow their file: all verify, the last one signs. Where the `only` key is the deployment's secret too, it
+/// must stay the only one.
+fn follow_keys(path: &Path, keys: SharedKeys, only: Option<SecretSlice<u8>>) -> Result<strata_runtime::config::Watch> {
     let file = path.to_owned();
     let reload = move || {
         let text = std::fs::read_to_string(&file)
             .map_err(|error| Fault::field("signing_keys_file", format!("cannot be read: {}", error.kind())));
-        let ring = text.and_then(|text| KeyRing::parse(&text.into()));
+        let ring = text.and_then(|text| {
+            let other = |(_, entry): (usize, &str)| only.as_ref().is_some_and(|only| only.expose_secret() != entry.as_bytes());
+            if KeyRing::entries(&text).any(other) { Err(needs_secret()) } else { KeyRing::parse(&text.into()) }
+        });
         Instruments::global().reloaded("signing_keys", ring.is_ok());
         match ring {
             Ok(ring) => {
@@ -723,19 +784,21 @@ fn warn_of_clear_text(config: &Config) {
     }
 }
 
-/// Policy and modes follow the file; a bad file is refused as a whole and the last good one stays in force.
+/// Policy, modes and quotas follow the file; a bad file is refused as a whole and the last good one stays in force.
 fn watch(
     path: &Path,
     settings: &Arc<ArcSwap<strata_core::policy::settings::PolicySettings>>,
     modes: &strata_router::modes::SharedModes,
+    quotas: &Arc<ArcSwap<QuotaSettings>>,
 ) -> Result<strata_runtime::config::Watch> {
-    let (settings, modes, file) = (Arc::clone(settings), Arc::clone(modes), path.to_owned());
+    let (settings, modes, quotas, file) = (Arc::clone(settings), Arc::clone(modes), Arc::clone(quotas), path.to_owned());
     let reload = move || match Config::load_reloadable(&file) {
-        Ok((policy, new_modes)) => {
-            settings.store(Arc::new(policy));
-            modes.store(Arc::new(new_modes));
+        Ok(new) => {
+            settings.store(Arc::new(new.policy));
+            modes.store(Arc::new(new.modes));
+            quotas.store(Arc::new(new.quotas));
             Instruments::global().reloaded("config", true);
-            tracing::info!("policy and modes were reloaded");
+            tracing::info!("policy, modes and quotas were reloaded");
         }
         Err(error) => {
             Instruments::global().reloaded("config", false);

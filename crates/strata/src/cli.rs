@@ -154,23 +154,25 @@ pub struct ServerArgs {
     pub timeout: u64,
 }
 
-/// How the caller shows who it is, and whom it trusts.
+/// How the caller shows who it is, and whom it trusts. What no flag says is taken from the environment
+/// ([`crate::client::Credential`]): flags that exclude or need each other may stand before and after a subcommand, and a flag
+/// overrides a variable of its sibling, neither of which clap can say of global arguments.
 #[derive(Args, Debug, Clone, Default)]
 pub struct CredentialArgs {
-    /// API key or JWT; not needed on a loopback server without credentials.
-    #[arg(long, global = true, env = "STRATA_API_KEY", hide_env_values = true)]
+    /// API key or JWT; not needed on a loopback server without credentials. [env: STRATA_API_KEY]
+    #[arg(long, global = true)]
     pub api_key: Option<String>,
-    /// File with it instead: a flag can be seen by everyone on the host.
-    #[arg(long, global = true, env = "STRATA_API_KEY_FILE", value_hint = ValueHint::FilePath, conflicts_with = "api_key")]
+    /// File with it instead: a flag can be seen by everyone on the host. [env: STRATA_API_KEY_FILE]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub api_key_file: Option<PathBuf>,
-    /// Authorities that the certificate of an https:// server must come from, in PEM. Default: the host's.
-    #[arg(long, global = true, env = "STRATA_CA_FILE", value_hint = ValueHint::FilePath)]
+    /// Authorities that the certificate of an https:// server must come from, in PEM. Default: the host's. [env: STRATA_CA_FILE]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub ca_file: Option<PathBuf>,
-    /// Certificate to show to the server (mutual TLS), in PEM.
-    #[arg(long, global = true, env = "STRATA_CERTIFICATE_FILE", value_hint = ValueHint::FilePath, requires = "private_key_file")]
+    /// Certificate to show to the server (mutual TLS), in PEM; needs its key. [env: STRATA_CERTIFICATE_FILE]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub certificate_file: Option<PathBuf>,
-    /// Its private key.
-    #[arg(long, global = true, env = "STRATA_PRIVATE_KEY_FILE", value_hint = ValueHint::FilePath, requires = "certificate_file")]
+    /// Its private key. [env: STRATA_PRIVATE_KEY_FILE]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath)]
     pub private_key_file: Option<PathBuf>,
 }
 
@@ -616,4 +618,15 @@ pub enum ConfigCommand {
         #[arg(long, value_delimiter = ',')]
         roles: Vec<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        Cli::command().debug_assert();
+    }
 }

@@ -3,20 +3,21 @@
 //! it is declared.
 
 use crate::cli::CredentialArgs;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use prost::Message as _;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, EnumDescriptor, Kind, MessageDescriptor, MethodDescriptor,
     SerializeOptions,
 };
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use std::time::Duration;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+use strata_api::codec::Raw;
 use strata_core::{Fault, limits};
 use strata_runtime::channel::{self, EndpointConfig, RpcChannel};
 use strata_runtime::tls::{ClientTls, TlsFiles};
 use tonic::{
     Request, Status,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     metadata::{Ascii, MetadataValue},
 };
 
@@ -29,32 +30,84 @@ pub struct Api {
     timeout: Duration,
 }
 
-/// A channel to a server, as the flags say.
-///
-/// # Errors
-/// When the address is none or a file cannot be used.
-pub fn dial(url: &str, credential: &CredentialArgs) -> Result<RpcChannel> {
-    let files = TlsFiles {
-        certificate: credential.certificate_file.clone(),
-        key: credential.private_key_file.clone(),
-        authorities: credential.ca_file.clone(),
-    };
-    let tls = url.starts_with("https://").then(|| ClientTls::from_files(files, "tls")).transpose().map_err(anyhow::Error::new)?;
-    channel::connect(&EndpointConfig { tls, ..EndpointConfig::new(url) }).map_err(anyhow::Error::new)
+/// Credential and TLS of a client: what the flags say, and for the rest the environment.
+#[derive(Debug, Default)]
+pub struct Credential {
+    token: Option<SecretString>,
+    files: TlsFiles,
+    /// A flag names a file of TLS.
+    tls_asked: bool,
 }
 
-/// The API key or token, if one is given.
-///
-/// # Errors
-/// When its file cannot be read.
-pub fn secret(credential: &CredentialArgs) -> Result<Option<String>> {
-    match (&credential.api_key, &credential.api_key_file) {
-        (Some(key), _) => Ok(Some(key.clone())),
-        (None, Some(path)) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-            Ok(Some(text.trim().to_owned()))
+impl Credential {
+    /// Puts flags and environment together; a flag takes the place of the variables that mean the same.
+    ///
+    /// # Errors
+    /// When two of them exclude each other, one lacks its other half, or the file with the key cannot be read or is empty.
+    pub fn resolve(args: &CredentialArgs) -> Result<Self> {
+        Self::of(args, |name| std::env::var_os(name))
+    }
+
+    fn of(args: &CredentialArgs, env: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let env = |name: &str| env(name).filter(|value| !value.is_empty());
+        let file = |flag: &Option<PathBuf>, name: &str| flag.clone().or_else(|| env(name).map(PathBuf::from));
+        let by_flag = args.api_key.is_some() || args.api_key_file.is_some();
+        let (key, key_file) = if by_flag {
+            (args.api_key.clone(), args.api_key_file.clone())
+        } else {
+            let key = env("STRATA_API_KEY").map(OsString::into_string).transpose();
+            (key.map_err(|_| anyhow!("STRATA_API_KEY is no text"))?, env("STRATA_API_KEY_FILE").map(PathBuf::from))
+        };
+        let token = match (key, key_file) {
+            (Some(_), Some(_)) if by_flag => bail!("--api-key and --api-key-file: give one of them"),
+            (Some(_), Some(_)) => bail!("STRATA_API_KEY and STRATA_API_KEY_FILE: set one of them"),
+            (Some(key), None) => Some(key),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+                if text.trim().is_empty() {
+                    bail!("{} is empty: it must hold an API key or a token", path.display());
+                }
+                Some(text)
+            }
+            (None, None) => None,
+        };
+        let files = TlsFiles {
+            certificate: file(&args.certificate_file, "STRATA_CERTIFICATE_FILE"),
+            key: file(&args.private_key_file, "STRATA_PRIVATE_KEY_FILE"),
+            authorities: file(&args.ca_file, "STRATA_CA_FILE"),
+        };
+        match (&files.certificate, &files.key) {
+            (Some(_), None) => {
+                bail!("--certificate-file needs --private-key-file (STRATA_PRIVATE_KEY_FILE): the key of that certificate")
+            }
+            (None, Some(_)) => {
+                bail!("--private-key-file needs --certificate-file (STRATA_CERTIFICATE_FILE): the certificate of that key")
+            }
+            (Some(_), Some(_)) | (None, None) => {}
         }
-        (None, None) => Ok(None),
+        let tls_asked = args.certificate_file.is_some() || args.private_key_file.is_some() || args.ca_file.is_some();
+        Ok(Self { token: token.map(|token| token.trim().to_owned().into()), files, tls_asked })
+    }
+
+    /// A channel to a server.
+    ///
+    /// # Errors
+    /// When the address is none or a file cannot be used.
+    pub fn dial(&self, url: &str) -> Result<RpcChannel> {
+        let secure = url.starts_with("https://");
+        if self.tls_asked && !secure {
+            bail!("{url} is no https:// address: --ca-file, --certificate-file and --private-key-file are for servers with TLS");
+        }
+        let tls = secure.then(|| ClientTls::from_files(self.files.clone(), "tls")).transpose().map_err(anyhow::Error::new)?;
+        channel::connect(&EndpointConfig { tls, ..EndpointConfig::new(url) }).map_err(anyhow::Error::new)
+    }
+
+    /// A client of a server.
+    ///
+    /// # Errors
+    /// As [`Self::dial`]; when the key holds characters that no header can carry.
+    pub fn api(&self, url: &str, timeout: Duration) -> Result<Api> {
+        Api::new(self.dial(url)?, self.token.as_ref().map(ExposeSecret::expose_secret), timeout)
     }
 }
 
@@ -115,7 +168,7 @@ impl Api {
         let request = message(&method, request)?;
         let mut call = self.request(request.encode_to_vec());
         call.set_timeout(self.timeout);
-        let answer = self.client().await?.unary(call, route(&method)?, Bytes).await.map_err(refusal)?;
+        let answer = self.client().await?.unary(call, route(&method)?, Raw).await.map_err(refusal)?;
         json(&method, &answer.into_inner())
     }
 
@@ -128,7 +181,7 @@ impl Api {
         let method = self.method(name)?;
         let request = message(&method, request)?;
         let call = self.request(request.encode_to_vec());
-        let answers = self.client().await?.server_streaming(call, route(&method)?, Bytes).await.map_err(refusal)?;
+        let answers = self.client().await?.server_streaming(call, route(&method)?, Raw).await.map_err(refusal)?;
         Ok(Answers { method, stream: answers.into_inner() })
     }
 
@@ -150,7 +203,7 @@ impl Api {
     {
         let method = self.method(name)?;
         let call = self.request(messages);
-        let answer = self.client().await?.client_streaming(call, route(&method)?, Bytes).await.map_err(refusal)?;
+        let answer = self.client().await?.client_streaming(call, route(&method)?, Raw).await.map_err(refusal)?;
         json(&method, &answer.into_inner())
     }
 
@@ -253,46 +306,73 @@ fn full_name(kind: &EnumDescriptor, word: &str) -> Result<String, String> {
     })
 }
 
-/// Encoded messages in, encoded messages out: the messages themselves are dynamic.
-#[derive(Clone, Copy)]
-struct Bytes;
-
-impl Codec for Bytes {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-    fn encode(&mut self, item: Vec<u8>, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        use bytes::BufMut as _;
-        dst.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        use bytes::Buf as _;
-        Ok(Some(src.copy_to_bytes(src.remaining()).to_vec()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// What comes of flags and variables: the token, or what is wrong.
+    fn resolved(flags: &[&str], variables: &[(&str, &str)]) -> Result<String, String> {
+        use clap::Parser as _;
+        let all = ["strata", "ctl", "status"].iter().chain(flags);
+        let cli = crate::cli::Cli::try_parse_from(all).map_err(|error| error.to_string())?;
+        let crate::cli::Command::Ctl(ctl) = cli.command else { unreachable!("ctl was asked for") };
+        let env = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let credential = Credential::of(&ctl.server.credential, env).map_err(|error| format!("{error:#}"))?;
+        Ok(credential.token.as_ref().map_or("none", ExposeSecret::expose_secret).to_owned())
+    }
+
+    #[test]
+    fn each_combination_of_credentials_is_taken_or_says_what_is_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path.display().to_string()
+        };
+        let (kept, empty) = (file("key", "of-the-file\n"), file("empty", "\n"));
+        let absent = folder.path().join("absent").display().to_string();
+        let key = ["--api-key", "of-the-flag"];
+        let (in_file, in_env) = (["--api-key-file", kept.as_str()], ("STRATA_API_KEY", "of-the-env"));
+        let (certificate, private) = (["--certificate-file", "c"], ["--private-key-file", "k"]);
+        for (flags, variables, wanted) in [
+            (&[][..], &[][..], Ok("none")),
+            (&key, &[], Ok("of-the-flag")),
+            (&in_file, &[], Ok("of-the-file")),
+            (&[], &[in_env], Ok("of-the-env")),
+            (&[], &[("STRATA_API_KEY_FILE", kept.as_str())], Ok("of-the-file")),
+            // A flag overrides the variable of its sibling; an empty variable is none.
+            (&key, &[("STRATA_API_KEY_FILE", kept.as_str())], Ok("of-the-flag")),
+            (&in_file, &[in_env], Ok("of-the-file")),
+            (&[], &[("STRATA_API_KEY", ""), ("STRATA_API_KEY_FILE", kept.as_str())], Ok("of-the-file")),
+            (&[key, in_file].concat(), &[], Err("--api-key and --api-key-file")),
+            (&[], &[in_env, ("STRATA_API_KEY_FILE", kept.as_str())], Err("STRATA_API_KEY and STRATA_API_KEY_FILE")),
+            (&["--api-key-file", absent.as_str()], &[], Err("cannot be read")),
+            (&["--api-key-file", empty.as_str()], &[], Err("is empty")),
+            (&certificate, &[], Err("--private-key-file")),
+            (&private, &[], Err("--certificate-file")),
+            (&[certificate, private].concat(), &[], Ok("none")),
+            (&certificate, &[("STRATA_PRIVATE_KEY_FILE", "k")], Ok("none")),
+            (&[], &[("STRATA_CERTIFICATE_FILE", "c")], Err("STRATA_PRIVATE_KEY_FILE")),
+            (&[], &[("STRATA_PRIVATE_KEY_FILE", "k")], Err("STRATA_CERTIFICATE_FILE")),
+            (&["--ca-file", "ca"], &[], Ok("none")),
+        ] {
+            match (resolved(flags, variables), wanted) {
+                (Ok(token), Ok(wanted)) => assert_eq!(token, wanted, "{flags:?} {variables:?}"),
+                (Err(error), Err(says)) => assert!(error.contains(says), "{flags:?} {variables:?}: {error}"),
+                (other, _) => panic!("{flags:?} {variables:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn files_of_tls_are_for_addresses_of_tls() {
+        let credential = |flag: bool| Credential { tls_asked: flag, ..Credential::default() };
+        assert!(credential(true).dial("http://127.0.0.1:1").is_err_and(|error| error.to_string().contains("https://")));
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let _entered = runtime.enter();
+        credential(false).dial("http://127.0.0.1:1").expect("a variable may be there for other servers");
+    }
 
     fn method(name: &str) -> MethodDescriptor {
         let pool = DescriptorPool::decode(strata_api::FILE_DESCRIPTOR_SET).expect("the descriptor set");

@@ -1,5 +1,5 @@
 //! The configuration of a process: defaults, then the file, then the environment, then flags; validated as a whole, the
-//! bad field named. `policy` and `modes` are reloaded while the process runs; everything else needs a restart.
+//! bad field named. `policy`, `modes` and `quotas` are reloaded while the process runs; everything else needs a restart.
 
 use crate::cli::{LogFormat, ServeArgs};
 use anyhow::Result;
@@ -10,6 +10,7 @@ use strata_core::{
     Fault, TenantId, UserId,
     policy::{
         authz::{Layer, Principal, Role},
+        quota::QuotaSettings,
         recall::Rerank,
         settings::PolicySettings,
     },
@@ -18,13 +19,16 @@ use strata_longterm::QdrantSettings;
 use strata_runtime::{
     config::{ENV_PREFIX, load},
     jwt::JwtSettings,
-    layer::{auth::ApiKey, quota::QuotaSettings},
+    layer::auth::ApiKey,
+    signing::KeyRing,
     telemetry,
     tls::TlsFiles,
 };
 
 /// Shortest `secret`: 128 bits in hexadecimal digits.
 const SECRET_BYTES: usize = 32;
+/// Most replicas of working memory: a router asks each for its health twice a second.
+const WORKING_REPLICAS: usize = 64;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +42,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// Where a router finds layers that run in other processes.
     pub peers: Peers,
+    /// Working memory.
+    pub working: WorkingConfig,
     /// Keys of the signed header between roles: `id:64 hexadecimal digits`, one a line, the last signs. Needed as soon
     /// as a role runs in another process.
     #[serde(serialize_with = "hidden")]
@@ -45,13 +51,13 @@ pub struct Config {
     /// File with the signing keys instead (a mounted secret).
     pub signing_keys_file: Option<PathBuf>,
     /// Secret of the deployment, from which page tokens, consent challenges, export signatures and digests of what was erased
-    /// are made. It must outlive every rotation of `signing_keys`. Absent: the first signing key; a process alone keeps its own
-    /// in `data_dir`.
+    /// are made. It must outlive every rotation of `signing_keys`. Absent: the signing key, as long as there is one only; a process
+    /// alone keeps its own in `data_dir`.
     #[serde(serialize_with = "hidden")]
     pub secret: Option<SecretString>,
     /// Callers of the public address.
     pub auth: AuthConfig,
-    /// What each tenant may ask for; default: any number of calls.
+    /// What each tenant may ask for and keep; default: anything. Reloaded.
     pub quotas: QuotaSettings,
     /// Redis for session memory, ledger and checkpoints; without a URL they are embedded.
     pub redis: RedisConfig,
@@ -63,6 +69,8 @@ pub struct Config {
     pub reranker: RerankerConfig,
     /// What proposes memories out of observed turns; without it the rules of Observe do.
     pub extractor: ExtractorConfig,
+    /// What makes better summaries of sessions than the rules.
+    pub summariser: SummariserConfig,
     /// SQLite.
     pub storage: StorageConfig,
     /// Logs, traces, metrics.
@@ -73,6 +81,17 @@ pub struct Config {
     pub modes: strata_router::modes::Modes,
     /// Numbers of the rules. Reloaded.
     pub policy: PolicySettings,
+}
+
+/// What of it is reloaded.
+#[derive(Clone, Debug)]
+pub struct Reloadable {
+    /// Numbers of the rules.
+    pub policy: PolicySettings,
+    /// Modes of the layers.
+    pub modes: strata_router::modes::Modes,
+    /// What each tenant may ask for and keep.
+    pub quotas: QuotaSettings,
 }
 
 /// Addresses and bounds.
@@ -119,12 +138,47 @@ impl TlsConfig {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Peers {
-    /// Such as `http://strata-working:7421`.
-    pub working: Option<String>,
+    /// Such as `http://strata-working:7421`; of several replicas all, in whatever order, and the same to every router. A list, or
+    /// one text with commas between.
+    #[serde(deserialize_with = "one_or_more")]
+    pub working: Vec<String>,
     /// Session memory.
     pub session: Option<String>,
     /// Long-term memory.
     pub longterm: Option<String>,
+}
+
+impl Peers {
+    /// Of each layer.
+    fn all(&self) -> [(Layer, &[String]); 3] {
+        [
+            (Layer::Working, self.working.as_slice()),
+            (Layer::Session, self.session.as_slice()),
+            (Layer::Longterm, self.longterm.as_slice()),
+        ]
+    }
+}
+
+fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMore {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match OneOrMore::deserialize(from)? {
+        OneOrMore::One(text) => text.split(',').map(str::trim).filter(|url| !url.is_empty()).map(str::to_owned).collect(),
+        OneOrMore::More(urls) => urls,
+    })
+}
+
+/// Working memory.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkingConfig {
+    /// Whether other processes serve working memory from the same Redis. Boards then move between them, and each change of hands,
+    /// start and end of a task waits for Redis. All of them must agree.
+    pub shared: bool,
 }
 
 /// Callers.
@@ -198,6 +252,9 @@ pub struct QdrantConfig {
     pub shards: Option<u32>,
     /// Replicas of each shard of a new collection; a write is acknowledged by a majority of them.
     pub replicas: u32,
+    /// Days after an erasure within which the collection that held it is replaced by a new one and dropped, with its files;
+    /// 0: only when `strata reindex` is asked for.
+    pub erase_days: u32,
 }
 
 /// What makes vectors.
@@ -251,6 +308,34 @@ pub struct ExtractorConfig {
 impl Default for ExtractorConfig {
     fn default() -> Self {
         Self { url: None, api_key: None, model: String::new(), timeout_ms: 30_000 }
+    }
+}
+
+/// Summariser of sessions and of long-term memory: any server of `POST {url}/chat/completions`, such as OpenAI, vLLM or Ollama. It
+/// is sent the turns of the ranges it summarises, but for instructions and small talk, and the records of the topics that
+/// maintenance consolidates.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SummariserConfig {
+    /// Base URL, without `/chat/completions`.
+    pub url: Option<String>,
+    /// Key of that server.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<SecretString>,
+    /// Model of that server; required with a URL.
+    pub model: String,
+    /// Milliseconds of one call: 100 to 120,000. Nobody waits for it but a CompressSession that requires a model, and a run of
+    /// maintenance.
+    pub timeout_ms: u64,
+    /// Tokens of the turns or records of one call: 1,000 to 1,000,000; what is longer is left to the rules.
+    pub max_tokens: u32,
+    /// Whether it is asked for the summaries of long-term memory too, in the process that runs it; false: no record is sent.
+    pub consolidation: bool,
+}
+
+impl Default for SummariserConfig {
+    fn default() -> Self {
+        Self { url: None, api_key: None, model: String::new(), timeout_ms: 30_000, max_tokens: 16_000, consolidation: true }
     }
 }
 
@@ -343,6 +428,7 @@ impl Default for Config {
             data_dir: "strata-data".into(),
             server: ServerConfig::default(),
             peers: Peers::default(),
+            working: WorkingConfig::default(),
             signing_keys: None,
             signing_keys_file: None,
             secret: None,
@@ -353,6 +439,7 @@ impl Default for Config {
             embedder: EmbedderConfig::default(),
             reranker: RerankerConfig::default(),
             extractor: ExtractorConfig::default(),
+            summariser: SummariserConfig::default(),
             storage: StorageConfig::default(),
             telemetry: TelemetryConfig::default(),
             registry_file: None,
@@ -390,7 +477,7 @@ impl Default for RedisConfig {
 
 impl Default for QdrantConfig {
     fn default() -> Self {
-        let QdrantSettings { prefix, timeout, connect_timeout, replicas, .. } = QdrantSettings::default();
+        let QdrantSettings { prefix, timeout, connect_timeout, replicas, erase_days, .. } = QdrantSettings::default();
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
             url: None,
@@ -400,9 +487,13 @@ impl Default for QdrantConfig {
             connect_ms: millis(connect_timeout),
             shards: None,
             replicas,
+            erase_days,
         }
     }
 }
+
+/// Longest that what was erased may stay in the files of an index server.
+const MAX_ERASE_DAYS: u32 = 365;
 
 impl QdrantConfig {
     /// For the index; none without an address.
@@ -416,6 +507,7 @@ impl QdrantConfig {
             connect_timeout: Duration::from_millis(self.connect_ms),
             shards: self.shards,
             replicas: self.replicas,
+            erase_days: self.erase_days,
             ..QdrantSettings::default()
         })
     }
@@ -430,6 +522,9 @@ impl QdrantConfig {
         }
         if self.replicas == 0 || self.shards == Some(0) {
             return Err(Fault::field("qdrant.replicas", "replicas and shards must be at least 1"));
+        }
+        if self.erase_days > MAX_ERASE_DAYS {
+            return Err(Fault::field("qdrant.erase_days", "must be at most 365; 0 leaves it to `strata reindex`"));
         }
         Ok(())
     }
@@ -489,10 +584,10 @@ impl Config {
     ///
     /// # Errors
     /// The first problem, with its field and where it came from.
-    pub fn load_reloadable(file: &std::path::Path) -> Result<(PolicySettings, strata_router::modes::Modes)> {
+    pub fn load_reloadable(file: &std::path::Path) -> Result<Reloadable> {
         let config: Self = load(Some(file), ENV_PREFIX, &[]).map_err(anyhow::Error::new)?;
-        config.policy.validate().map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
-        Ok((config.policy, config.modes))
+        config.policy.validate().and_then(|()| config.quotas.validate()).map_err(|fault| anyhow::anyhow!("{}", fault.message))?;
+        Ok(Reloadable { policy: config.policy, modes: config.modes, quotas: config.quotas })
     }
 
     /// Whether this process runs a role.
@@ -532,12 +627,22 @@ impl Config {
                 return Err(Fault::field(format!("{field}.{name}"), "is required"));
             }
         }
-        for (role, peer) in
-            [("working", &self.peers.working), ("session", &self.peers.session), ("longterm", &self.peers.longterm)]
-        {
-            if self.server.internal_tls.is_some() && peer.as_ref().is_some_and(|url| !url.starts_with("https://")) {
-                return Err(Fault::field(format!("peers.{role}"), "must be https://: server.internal_tls is set"));
+        for (role, peer) in self.peers.all() {
+            if self.server.internal_tls.is_some() && peer.iter().any(|url| !url.starts_with("https://")) {
+                return Err(Fault::field(format!("peers.{}", role.name()), "must be https://: server.internal_tls is set"));
             }
+        }
+        let mut replicas: Vec<&String> = self.peers.working.iter().collect();
+        replicas.sort_unstable();
+        replicas.dedup();
+        if replicas.len() != self.peers.working.len() {
+            return Err(Fault::field("peers.working", "names a replica twice"));
+        }
+        if replicas.len() > WORKING_REPLICAS {
+            return Err(Fault::field("peers.working", format!("may name at most {WORKING_REPLICAS} replicas")));
+        }
+        if self.working.shared && self.redis.url.is_none() {
+            return Err(Fault::field("working.shared", "needs redis.url: without Redis one process alone serves working memory"));
         }
         if self.storage.readers == 0 || self.storage.readers > 64 {
             return Err(Fault::field("storage.readers", "must lie between 1 and 64"));
@@ -552,6 +657,9 @@ impl Config {
         if !matches!(self.telemetry.format.as_str(), "pretty" | "json") {
             return Err(Fault::field("telemetry.format", "must be pretty or json"));
         }
+        if self.signing_keys.is_some() && self.signing_keys_file.is_some() {
+            return Err(Fault::field("signing_keys_file", "set either signing_keys or signing_keys_file"));
+        }
         let alone = Layer::ALL.iter().all(|role| self.runs(*role));
         let signed = self.signing_keys.is_some() || self.signing_keys_file.is_some();
         if (!alone || self.server.internal_listen.is_some()) && !signed {
@@ -562,12 +670,8 @@ impl Config {
             ));
         }
         if self.runs(Layer::Router) {
-            for (role, peer) in [
-                (Layer::Working, &self.peers.working),
-                (Layer::Session, &self.peers.session),
-                (Layer::Longterm, &self.peers.longterm),
-            ] {
-                if !self.runs(role) && peer.is_none() {
+            for (role, peer) in self.peers.all() {
+                if !self.runs(role) && peer.is_empty() {
                     return Err(Fault::field(
                         format!("peers.{}", role.name()),
                         "is required: the router runs here and this layer does not",
@@ -604,6 +708,15 @@ impl Config {
         }
         if !(100..=30_000).contains(&self.extractor.timeout_ms) {
             return Err(Fault::field("extractor.timeout_ms", "must lie between 100 and 30000"));
+        }
+        if self.summariser.url.is_some() && self.summariser.model.is_empty() {
+            return Err(Fault::field("summariser.model", "is required with summariser.url"));
+        }
+        if !(100..=120_000).contains(&self.summariser.timeout_ms) {
+            return Err(Fault::field("summariser.timeout_ms", "must lie between 100 and 120000"));
+        }
+        if !(1_000..=1_000_000).contains(&self.summariser.max_tokens) {
+            return Err(Fault::field("summariser.max_tokens", "must lie between 1000 and 1000000"));
         }
         strata_text::observe::Intents::new(&self.policy.observe.rules)?;
         let keys = self.api_keys()?;
@@ -679,18 +792,30 @@ impl Config {
         }
     }
 
-    /// A secret shared by all processes of the deployment, from which other keys are derived.
+    /// A secret shared by all processes of the deployment, from which other keys are derived: `secret`, or the only signing key.
     ///
     /// # Errors
-    /// As [`Self::signing_keys`].
+    /// As [`Self::signing_keys`]; `INVALID_FIELD` naming `secret` when it is not set and there are several signing keys.
     pub fn shared_secret(&self) -> Result<Option<Vec<u8>>, Fault> {
         if let Some(secret) = &self.secret {
             return Ok(Some(secret.expose_secret().as_bytes().to_vec()));
         }
-        // The first key: the last one to leave in a rotation.
-        let keys = self.signing_keys()?;
-        Ok(keys.map(|k| k.expose_secret().lines().find(|l| !l.trim().is_empty()).unwrap_or_default().as_bytes().to_vec()))
+        let Some(text) = self.signing_keys()? else { return Ok(None) };
+        let mut keys = KeyRing::entries(text.expose_secret()).map(|(_, entry)| entry);
+        let only = keys.next().unwrap_or_default().as_bytes().to_vec();
+        if keys.next().is_some() { Err(needs_secret()) } else { Ok(Some(only)) }
     }
+}
+
+/// What is said when signing keys rotate and nothing outlives them.
+#[must_use]
+pub fn needs_secret() -> Fault {
+    Fault::field(
+        "secret",
+        "is required before the signing keys change: without it the one key is also the secret of the deployment, by which erased \
+         statements are recognised. Set `secret` to that key as it stands (id:64 hexadecimal digits) on every process, restart \
+         them, then rotate",
+    )
 }
 
 fn overrides(args: &ServeArgs) -> Vec<(String, String)> {

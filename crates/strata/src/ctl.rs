@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{CtlArgs, CtlCommand, KeysCommand, MaintenanceCommand, ModeCommand, OwnerArgs, ServerArgs},
-    client::{Api, dial, path, refused, secret},
+    client::{Api, Credential, path, refused},
     explain, maintenance, transfer,
 };
 use anyhow::{Context as _, Result};
@@ -17,8 +17,7 @@ use strata_runtime::ports::{RandomIds, SystemClock};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 fn api(server: &ServerArgs) -> Result<Api> {
-    let channel = dial(&server.server, &server.credential)?;
-    Api::new(channel, secret(&server.credential)?.as_deref(), Duration::from_secs(server.timeout))
+    Credential::resolve(&server.credential)?.api(&server.server, Duration::from_secs(server.timeout))
 }
 
 /// Runs one command. The exit code is 1 when the server refused, with its reason on standard error.
@@ -311,7 +310,7 @@ fn refusal(error: anyhow::Error) -> Result<ExitCode> {
 }
 
 async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
-    let channel = dial(&server.server, &server.credential)?;
+    let channel = Credential::resolve(&server.credential)?.dial(&server.server)?;
     let mut services: Vec<String> = api.methods().map(|m| m.parent_service().full_name().to_owned()).collect();
     services.dedup();
     services.insert(0, String::new());

@@ -1,7 +1,7 @@
 //! `strata restore`: brings a backup of long-term memory back while no server runs.
 
 use crate::{
-    assemble::{file_of, secret_of},
+    assemble::{file_of, redis_of, secret_of},
     cli::RestoreArgs,
     config::Config,
 };
@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use strata_core::policy::gate::Tombstones;
 use strata_longterm::backup::{Erasures, restore};
+use strata_longterm::erasure_log::LogCopy;
 use strata_runtime::Ports;
 
 /// Restores, and says what was done and what comes next.
@@ -20,9 +21,11 @@ pub async fn run(args: &RestoreArgs) -> Result<ExitCode> {
     let config = Config::load(&args.serve())?;
     let target = file_of(&config, "longterm");
     let now = Ports::system().clock.now();
-    let tombstones = Tombstones::new(&secret_of(&config)?);
+    let secret = secret_of(&config)?;
+    let tombstones = Tombstones::new(&secret);
     let log = config.erasure_log();
-    let erasures = Erasures { log: &log, tombstones: &tombstones, accept_lost: args.accept_lost_erasures };
+    let copy = redis_of(&config)?.map(|pool| LogCopy::new(pool, &secret));
+    let erasures = Erasures { log: &log, copy: copy.as_ref(), tombstones: &tombstones, accept_lost: args.accept_lost_erasures };
     let (restored, contents, replayed) = restore(&args.file, &target, args.checksum.as_deref(), &erasures, now)
         .await
         .with_context(|| format!("{} was not restored", args.file.display()))?;

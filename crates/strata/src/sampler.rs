@@ -1,20 +1,29 @@
 //! Looks every few seconds at what has no event of its own: queues, sizes, ages, what answers. One task per process; it uses no
 //! session and renews nothing.
 
-use crate::assemble::Running;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_core::Timestamp;
 use strata_core::policy::{authz::Layer, modes::Mode};
+use strata_core::time::DAY;
+use strata_longterm::LongtermRole;
+use strata_router::{About, RouterRole};
+use strata_runtime::TaskGroup;
 use strata_runtime::control::ModeBoard;
 use strata_runtime::metrics::{Instruments, Label, up};
 use strata_runtime::ports::pause;
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Database;
 use strata_runtime::tls::ServerTls;
+use strata_session::SessionRole;
+use strata_working::WorkingRole;
 
 /// Between two looks: half of a usual scrape interval.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Days before its end from which the log tells of a certificate, once a day: two weeks before the alert, which says seven.
+const EXPIRES_SOON: i64 = 21;
 
 /// What a process has that can be looked at.
 pub struct Sampler {
@@ -23,35 +32,40 @@ pub struct Sampler {
     pub board: Arc<ModeBoard>,
     pub certificates: Vec<(&'static str, Arc<ServerTls>)>,
     pub clock: Arc<dyn strata_core::Clock>,
+    pub working: Option<Arc<WorkingRole>>,
+    pub session: Option<Arc<SessionRole>>,
+    pub longterm: Option<Arc<LongtermRole>>,
+    pub router: Option<Arc<RouterRole>>,
+    pub about: About,
 }
 
 impl Sampler {
     /// Looks until the process stops.
-    pub fn spawn(self, running: &Running) {
-        let (working, session) = (running.working.clone(), running.session.clone());
-        let (longterm, router) = (running.longterm.clone(), running.router.clone());
-        let token = running.lifecycle.tasks.token().clone();
+    pub fn spawn(self, tasks: &TaskGroup) {
+        let token = tasks.token().clone();
         let instruments = Instruments::global();
         let build = [
-            Label::new("version", running.about.version.clone()),
-            Label::new("roles", running.about.settings.get("roles").cloned().unwrap_or_default()),
+            Label::new("version", self.about.version.clone()),
+            Label::new("roles", self.about.settings.get("roles").cloned().unwrap_or_default()),
         ];
-        running.lifecycle.tasks.spawn("metrics sampler", async move {
+        let mut said = BTreeMap::new();
+        tasks.spawn("metrics sampler", async move {
             loop {
+                self.certificates(&mut said);
                 instruments.build.record(1.0, &build);
                 process();
                 self.stores().await;
                 self.of_modes();
-                if let Some(role) = &working {
+                if let Some(role) = &self.working {
                     self.boards(&role.status());
                 }
-                if let Some(role) = &session {
+                if let Some(role) = &self.session {
                     store("session", role.status().await.fault.is_none());
                 }
-                if let Some(role) = &longterm {
+                if let Some(role) = &self.longterm {
                     self.longterm(&role.status().await);
                 }
-                if let Some(role) = &router {
+                if let Some(role) = &self.router {
                     instruments.ledger_up.record(up(role.status().await.is_ok()), &[]);
                     instruments.ledger_backlog.record(role.backlog() as f64, &[]);
                 }
@@ -70,14 +84,29 @@ impl Sampler {
             instruments.sqlite_queued.record(database.stats().queued as f64, &name);
             instruments.sqlite_bytes.record(database.bytes() as f64, &name);
         }
-        for (of, tls) in &self.certificates {
-            if let Some(expires) = tls.expires() {
-                let left = expires.since(self.clock.now()) as f64 / 1e6;
-                instruments.certificate_expires.record(left, &[Label::new("use", *of)]);
-            }
-        }
         if let Some(redis) = &self.redis {
             store("redis", redis.ping().await.is_ok());
+        }
+    }
+
+    /// `said`: the days left that were told last, so that each is told once.
+    fn certificates(&self, said: &mut BTreeMap<&'static str, i64>) {
+        for (of, tls) in &self.certificates {
+            let Some(expires) = tls.expires() else { continue };
+            let left = expires.since(self.clock.now());
+            Instruments::global().certificate_expires.record(left as f64 / 1e6, &[Label::new("use", *of)]);
+            let days = left.div_euclid(DAY);
+            if days >= EXPIRES_SOON || said.insert(of, days) == Some(days) {
+                continue;
+            }
+            if left < 0 {
+                tracing::error!(
+                    of,
+                    "the certificate has expired: nobody who checks it connects; renew its file, which is followed"
+                );
+            } else {
+                tracing::warn!(of, days, "the certificate expires soon; renew its file, which is followed");
+            }
         }
     }
 
@@ -110,6 +139,8 @@ impl Sampler {
         instruments.embedder_up.record(up(!status.relay.embedder_down), &[]);
         let left = if status.relay.reindexing { status.relay.reindex_total.saturating_sub(status.relay.reindex_done) } else { 0 };
         instruments.reindex_left.record(left as f64, &[]);
+        instruments.erasures_open.record(status.erasures_open as f64, &[]);
+        instruments.erasures_age.record(self.seconds_since(status.erasing_since), &[]);
     }
 
     fn seconds_since(&self, time: Option<Timestamp>) -> f64 {

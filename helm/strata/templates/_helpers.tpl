@@ -35,6 +35,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ include "strata.imageOf" (dict "image" .Values.image "tag" .Chart.AppVersion) }}
 {{- end }}
 
+{{/* Where routers find working memory: each of its replicas by its own name, which outlives the pod. */}}
+{{- define "strata.workingPeers" -}}
+{{- $name := include "strata.fullname" . -}}
+{{- $scheme := empty .Values.tls.internal.secret | ternary "http" "https" -}}
+{{- $peers := list -}}
+{{- range $n := until (int .Values.working.replicas) -}}
+{{- $peers = append $peers (printf "%s://%s-working-%d.%s-working:7420" $scheme $name $n $name) -}}
+{{- end -}}
+{{- join "," $peers -}}
+{{- end }}
+
 {{- define "strata.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{ .Values.serviceAccount.name | default (include "strata.fullname" .) }}

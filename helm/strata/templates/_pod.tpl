@@ -50,7 +50,7 @@ spec:
       topologyKey: {{ $key }}
       whenUnsatisfiable: {{ $when }}
       # Of one version only: else the pods being replaced decide where the new ones go.
-      matchLabelKeys: [pod-template-hash]
+      matchLabelKeys: [{{ eq $role "working" | ternary "controller-revision-hash" "pod-template-hash" }}]
       labelSelector:
         matchLabels: {{- include "strata.selector" (dict "root" $root "role" $role) | nindent 10 }}
     {{- end }}
@@ -88,6 +88,14 @@ spec:
         {{- end }}
         - name: STRATA_TELEMETRY__INSTANCE
           valueFrom: { fieldRef: { fieldPath: metadata.name } }
+        {{- if gt (int $root.Values.working.replicas) 1 }}
+        # Here and not in the file: another number of replicas restarts no other role.
+        {{- if eq $role "router" }}
+        - { name: STRATA_PEERS__WORKING, value: {{ include "strata.workingPeers" $root | quote }} }
+        {{- else if eq $role "working" }}
+        - { name: STRATA_WORKING__SHARED, value: "true" }
+        {{- end }}
+        {{- end }}
         {{- with $values.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}

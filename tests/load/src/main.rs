@@ -10,6 +10,7 @@ mod process;
 mod raw;
 mod report;
 mod role;
+mod sizes;
 mod stats;
 mod year;
 
@@ -33,6 +34,8 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Plays a year of daily talk with a moved clock and a run of maintenance every night; writes a chart.
     Year(year::YearArgs),
+    /// Fills four processes with records and prints what they cost in memory and on disk.
+    Sizes(sizes::SizesArgs),
     /// Serves the echo that is the raw engine of a call.
     #[command(hide = true)]
     Echo {
@@ -62,6 +65,7 @@ fn run(command: Command) -> Result<bool> {
         // One thread: what the client costs is the same for both sides and does not take the servers' processors.
         Command::Bench(args) => client_runtime()?.block_on(bench::run(args)),
         Command::Eval(args) => client_runtime()?.block_on(eval::run(args)).map(|()| true),
+        Command::Sizes(args) => client_runtime()?.block_on(sizes::run(args)).map(|()| true),
         Command::Year(args) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime")?;
             runtime.block_on(year::run(args)).map(|()| true)

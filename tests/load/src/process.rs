@@ -68,6 +68,16 @@ pub enum Embedder {
     None,
 }
 
+impl Embedder {
+    /// As the configuration has it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::None => "none",
+        }
+    }
+}
+
 /// Whether `redis-server` can be run.
 pub fn has_redis() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -123,10 +133,7 @@ impl Server {
         let folder = TempDir::with_prefix_in("strata-", &site.scratch)?;
         let data = folder.path().join("data");
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let kind = match embedder {
-            Embedder::Builtin => "builtin",
-            Embedder::None => "none",
-        };
+        let kind = embedder.name();
         let mut text = String::from(top);
         write!(
             text,
@@ -191,7 +198,7 @@ pub struct Cluster {
     /// Redis.
     pub redis: RedisServer,
     processes: Vec<(&'static str, Child9)>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Cluster {
@@ -201,6 +208,14 @@ impl Cluster {
     /// # Errors
     /// When one does not become ready; the message holds its output.
     pub async fn start(site: &Site) -> Result<Self> {
+        Self::start_with(site, Embedder::None).await
+    }
+
+    /// The same with this embedder in the layers.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_with(site: &Site, embedder: Embedder) -> Result<Self> {
         let folder = TempDir::with_prefix_in("strata-", &site.scratch)?;
         let redis = RedisServer::start();
         let keys = signing_keys();
@@ -219,7 +234,7 @@ impl Cluster {
         for (role, port) in &ports {
             let (listen, kind, peers) = match *role {
                 "router" => ("listen", "builtin", peers.as_str()),
-                _ => ("internal_listen", "none", ""),
+                _ => ("internal_listen", embedder.name(), ""),
             };
             let config = folder.path().join(format!("{role}.toml"));
             let text = format!(
@@ -238,7 +253,13 @@ impl Cluster {
             router = Some(channel);
         }
         let channel = router.context("a router")?;
-        Ok(Self { channel, redis, processes, _folder: folder })
+        Ok(Self { channel, redis, processes, folder })
+    }
+
+    /// Stores of a role.
+    #[must_use]
+    pub fn data(&self, role: &str) -> PathBuf {
+        self.folder.path().join(role)
     }
 
     /// Process id of a role.

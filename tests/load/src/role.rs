@@ -95,9 +95,12 @@ impl Longterm {
             backups: None,
             backup_days: None,
             erasure_log: None,
+            erasure_copy: None,
             embedder,
             reranker: None,
+            summariser: None,
             registry: Arc::new(Registry::builtin()),
+            quotas: Arc::default(),
             mode: Arc::new(|_| strata_core::policy::modes::Mode::Normal),
             secret: b"a secret of the bench and of nobody".to_vec(),
         })

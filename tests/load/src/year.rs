@@ -25,7 +25,7 @@ pub struct YearArgs {
     #[arg(long)]
     pub short: bool,
     /// Records a user may have in force: low enough that a year reaches it.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 250)]
     pub capacity: usize,
     /// Folder of year.json and year.svg.
     #[arg(long, default_value = "target/bench")]
@@ -39,6 +39,8 @@ pub struct YearArgs {
 const START: Timestamp = Timestamp(1_767_225_600_000_000);
 /// Days between two samples.
 const SAMPLE: i64 = 7;
+/// Importance of what lasts.
+const LASTING: i32 = 4;
 /// How much worse than its first sample recall may become.
 const RECALL_LOSS: f64 = 0.03;
 /// Topics that events are about, in both languages.
@@ -107,14 +109,15 @@ impl Person {
         }
     }
 
-    /// Two events a day about one of three topics, each with numbers of its own; sometimes a wish for a while, and a place that
-    /// changes.
+    /// What is said on a day: events about three topics, one of them every day, each with numbers of its own; a lesson that
+    /// matters and one that does not; sometimes the same order again, a wish for a while, and a place that changes. Enough for
+    /// each rule of forgetting to have something to do.
     fn day(&mut self, day: i64) -> Vec<pb::Statement> {
         let mut out = Vec::new();
-        let topic = (day.unsigned_abs() as usize) % TOPICS.len();
-        let (english, chinese) = TOPICS[topic];
-        for part in 0..2 {
-            let n = day * 2 + part;
+        for part in 0..3 {
+            let n = day * 3 + part;
+            let topic = if part < 2 { 0 } else { 1 + (day.unsigned_abs() as usize) % 2 };
+            let (english, chinese) = TOPICS[topic];
             let content = match (self.chinese, topic) {
                 (false, 0) => format!("I ran {} km along the river on lap {n}", 3 + n % 17),
                 (false, 1) => format!("I cooked dinner number {n} for {} guests", 2 + n % 6),
@@ -125,7 +128,34 @@ impl Person {
             };
             let statement = self.statement(day, pb::Kind::Event, content);
             let topic = if self.chinese { chinese } else { english };
-            out.push(pb::Statement { topic: topic.into(), importance: 1 + i32::try_from(n % 3).unwrap_or(0), ..statement });
+            out.push(pb::Statement { topic: topic.into(), importance: 1 + i32::try_from(n % 2).unwrap_or(0), ..statement });
+        }
+        for (at, importance) in [(0, 2), (1, 3)] {
+            let n = day * 2 + at;
+            let content = if self.chinese {
+                format!("我发现{n}号机器要预热{}分钟", 5 + n % 40)
+            } else {
+                format!("I found that machine {n} has to warm up for {} minutes", 5 + n % 40)
+            };
+            let lesson = self.statement(day, pb::Kind::Experience, content);
+            // One that nobody confirms waits, and is given up after its 90 days.
+            let lesson = pb::Statement { importance, ..lesson };
+            out.push(if importance > 2 {
+                let dialog = pb::source_ref::Kind::Confirmation(format!("dialog {n}"));
+                let source_ref = Some(pb::SourceRef { kind: Some(dialog) });
+                pb::Statement { source: pb::Source::UserConfirmation.into(), source_ref, ..lesson }
+            } else {
+                lesson
+            });
+        }
+        if day % 6 == 1 {
+            let (value, content) = if self.chinese {
+                ("拿铁", format!("我在{day}号窗口点了一杯拿铁"))
+            } else {
+                ("latte", format!("I ordered a latte at stand {day}"))
+            };
+            let order = self.statement(day, pb::Kind::Event, content);
+            out.push(pb::Statement { key: "coffee.order".into(), value: Some(wire_value(&Value::Text(value.into()))), ..order });
         }
         if day % 5 == 2 {
             let content = if self.chinese {
@@ -186,7 +216,7 @@ struct Report {
 /// When something that was promised does not hold: named with its day.
 pub async fn run(mut args: YearArgs) -> Result<()> {
     if args.short {
-        (args.users, args.days, args.capacity) = (4, 60, 60);
+        (args.users, args.days, args.capacity) = (4, 60, 80);
     }
     let watch = Stopwatch::start();
     let clock = ManualClock::at(START);
@@ -243,6 +273,9 @@ pub async fn run(mut args: YearArgs) -> Result<()> {
         }
     }
     lasts(&role, &people).await?;
+    for rule in ["F2 move", "F4 move", "F5 make", "F5 condense", "F6 move", "F6 purge", "F7 move", "F10 make"] {
+        ensure!(report.steps.contains_key(rule), "no step of {rule} in {} days: {:?}", args.days, report.steps);
+    }
     report.seconds = watch.elapsed().as_secs_f64();
     role.stop().await;
     std::fs::create_dir_all(&args.out)?;
@@ -266,8 +299,10 @@ async fn talk(role: &Longterm, person: &mut Person, day: i64, report: &mut Repor
         for fact in person.facts() {
             let statement = person.statement(day, pb::Kind::Fact, fact.says.to_owned());
             let value = (!fact.value.is_empty()).then(|| wire_value(&Value::Text(fact.value.into())));
-            statements
-                .push((pb::Statement { key: fact.key.into(), value, protected: fact.protected, ..statement }, Some(fact.asks)));
+            // It matters more than a lesson: capacity takes those first, confirmed as they are.
+            let fact_of =
+                pb::Statement { key: fact.key.into(), value, protected: fact.protected, importance: LASTING, ..statement };
+            statements.push((fact_of, Some(fact.asks)));
         }
         let rule = if person.chinese { "周日绝对不要给我打电话" } else { "Never call me on Sundays" };
         let statement = person.statement(day, pb::Kind::Constraint, rule.to_owned());
@@ -281,7 +316,8 @@ async fn talk(role: &Longterm, person: &mut Person, day: i64, report: &mut Repor
         let answer = match client.remember(request).await {
             // What passes by may be refused by a rule: it is counted, and shown in the report.
             Err(status) if asks.is_none() && status.code() == tonic::Code::FailedPrecondition => {
-                *report.not_active.entry("REFUSED".to_owned()).or_default() += 1;
+                let why = strata_api::error::fault(&status).reason.name();
+                *report.not_active.entry(format!("REFUSED {why}")).or_default() += 1;
                 continue;
             }
             answer => answer?,
@@ -394,18 +430,19 @@ fn bounded(report: &Report, args: &YearArgs) -> Result<()> {
         last.recall,
         last.day
     );
-    let most = i64::try_from(args.capacity * args.users)?;
-    for sample in &report.samples {
-        let of = |status: &str| sample.counts.get(status).copied().unwrap_or_default();
-        ensure!(of("ACTIVE") <= most, "{} records are in force on day {}", of("ACTIVE"), sample.day);
-        // Archived records wait 14 days before they go.
-        let waiting = i64::try_from(args.users)? * 14 * 4;
-        ensure!(
-            of("ACTIVE") + of("ARCHIVED") <= most + waiting,
-            "{} records are kept on day {}",
-            of("ACTIVE") + of("ARCHIVED"),
-            sample.day
-        );
+    // Of each user: what may be in force, with summaries of the same night, which count in the next one; some six records a day
+    // that are archived or expired, which go after 14 days, or after twice that; one or two a day that wait for a confirmation,
+    // for 90 days.
+    let users = i64::try_from(args.users)?;
+    for (statuses, most) in [
+        (&["ACTIVE"][..], i64::try_from(args.capacity + TOPICS.len())?),
+        (&["EXPIRED", "ARCHIVED"], 6 * (14 + 14)),
+        (&["CANDIDATE"], 2 * (90 + 1)),
+    ] {
+        for sample in &report.samples {
+            let count: i64 = statuses.iter().filter_map(|status| sample.counts.get(*status)).sum();
+            ensure!(count <= most * users, "{count} records are {} on day {}", statuses.join(" or "), sample.day);
+        }
     }
     Ok(())
 }
@@ -492,7 +529,7 @@ mod tests {
             users: 4,
             days: 60,
             short: true,
-            capacity: 60,
+            capacity: 80,
             out: folder.path().to_owned(),
             model_dir: folder.path().join("no-model"),
         };

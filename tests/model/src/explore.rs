@@ -13,10 +13,11 @@ use strata_core::policy::promotion::{
 };
 use strata_core::policy::working::{self, Board, Content, FactWrite, Goal, Ownership, Settle};
 use strata_core::time::SECOND;
-use strata_core::{FactKey, Owner, Reason, TaskId, TenantId, Timestamp, UserId, id::Level};
+use strata_core::{FactKey, Owner, Reason, SessionId, TaskId, TenantId, Timestamp, UserId, id::Level};
 
 const KEY: &str = "k";
 const TASK: &str = "t";
+const SESSION: &str = "s";
 const PROMOTION: &str = "p";
 /// Seconds at which something happens: within a promotion's deadline, after it, after its seal has fallen, and much later.
 const INSTANTS: [i64; 4] = [0, 11, 15, 60];
@@ -63,8 +64,35 @@ pub struct Small {
     pub left: Left,
     /// Whether the gate lets the fact in at once; else it is queued until it is confirmed.
     pub active: bool,
+    /// Whether the fact is a session's, which holds no seal but the epoch of one; else a board's.
+    pub session: bool,
     /// The planted mistake.
     pub bug: Option<Bug>,
+}
+
+/// Where the fact is before it is promoted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Source {
+    Board(Box<Board>),
+    Session(Said),
+}
+
+/// A session's fact.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Said {
+    value: String,
+    epoch: u64,
+    overlay: bool,
+}
+
+impl Source {
+    /// Value and epoch of the fact.
+    fn fact(&self) -> Option<(String, u64)> {
+        match self {
+            Self::Board(board) => board.facts.get(&key()).map(|fact| (value_of(&fact.content), fact.epoch)),
+            Self::Session(said) => Some((said.value.clone(), said.epoch)),
+        }
+    }
 }
 
 /// What the target knows.
@@ -142,8 +170,10 @@ enum Fencing {
 /// What the world promised, for the invariants that no single store can see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ghost {
-    /// The seal that the source acknowledged, until it is settled, and when it falls.
+    /// The seal that the board acknowledged, until it is settled, and when it falls.
     sealed: Option<Timestamp>,
+    /// Epoch of the seal that the session answered.
+    given: u64,
     /// Beginnings whose source was unsealed as not applied.
     undone: BTreeSet<String>,
     promised: bool,
@@ -160,7 +190,9 @@ pub struct World {
     journal: Option<Promotion>,
     /// Ledger and journal before their last change.
     backup: (KeyState, Option<Promotion>),
-    board: Option<Board>,
+    source: Option<Source>,
+    /// Whether the source is a session.
+    session: bool,
     target: Target,
     /// What the target would come back with, where that is less.
     durable: Option<Target>,
@@ -227,8 +259,12 @@ fn owner() -> Owner {
     Owner { tenant: TenantId::new("t").expect("an id"), user: UserId::new("u").expect("an id"), agent: None }
 }
 
-fn chain() -> Chain {
-    Chain::task(&owner(), None, &TaskId::new(TASK).expect("an id"))
+fn chain(session: bool) -> Chain {
+    if session {
+        Chain::session(&owner(), &SessionId::new(SESSION).expect("an id"))
+    } else {
+        Chain::task(&owner(), None, &TaskId::new(TASK).expect("an id"))
+    }
 }
 
 fn because() -> JournalFinding {
@@ -243,22 +279,27 @@ fn value_of(content: &Content) -> String {
 }
 
 impl World {
-    fn new(left: Left) -> Self {
-        let goal = Goal { sentence: "Do it.".to_owned(), acceptance: "It is done.".to_owned() };
-        let mut board = Board::new(owner(), TaskId::new(TASK).expect("an id"), None, goal, SECOND * 3_600, now_at(0));
-        let mut ledger = KeyState::default();
+    fn new(left: Left, session: bool) -> Self {
+        let (mut ledger, chain) = (KeyState::default(), chain(session));
         let lease = now_at(0).plus(3_600 * SECOND);
-        if let ClaimVerdict::Granted { epoch } = ledger.claim(&chain(), 0, now_at(0), lease)
-            && let Ok(change) = board.decide_facts(vec![write(0)], Some(epoch), now_at(0))
-        {
-            board.apply(change, now_at(0));
-        }
+        let ClaimVerdict::Granted { epoch } = ledger.claim(&chain, 0, now_at(0), lease) else { unreachable!("nobody has it") };
+        let source = if session {
+            Source::Session(Said { value: "0".to_owned(), epoch, overlay: false })
+        } else {
+            let goal = Goal { sentence: "Do it.".to_owned(), acceptance: "It is done.".to_owned() };
+            let mut board = Board::new(owner(), TaskId::new(TASK).expect("an id"), None, goal, SECOND * 3_600, now_at(0));
+            if let Ok(change) = board.decide_facts(vec![write(0)], Some(epoch), now_at(0)) {
+                board.apply(change, now_at(0));
+            }
+            Source::Board(Box::new(board))
+        };
         let mut world = Self {
             instant: 0,
             backup: (ledger.clone(), None),
             ledger,
             journal: None,
-            board: Some(board),
+            source: Some(source),
+            session,
             target: Target::default(),
             durable: None,
             routers: [None, None],
@@ -274,6 +315,11 @@ impl World {
         now_at(self.instant)
     }
 
+    /// Where the source claims the key.
+    fn chain(&self) -> Chain {
+        chain(self.session)
+    }
+
     fn lease(&self) -> Timestamp {
         self.now().plus(3_600 * SECOND)
     }
@@ -284,7 +330,7 @@ impl World {
 
     /// What counts changes and touches makes states differ that behave alike.
     fn settle_board(&mut self) {
-        if let Some(board) = &mut self.board {
+        if let Some(Source::Board(board)) = &mut self.source {
             board.version = 1;
             board.idle_deadline = Timestamp(i64::MAX);
         }
@@ -335,7 +381,7 @@ impl World {
     /// As `strata-router::promote::act`.
     fn act(&mut self, router: usize, action: Action, bug: Option<Bug>) {
         let Some(entry) = self.journal.clone() else { return };
-        let (now, place) = (self.now(), chain().own().clone());
+        let (now, place) = (self.now(), self.chain().own().clone());
         match action {
             Action::Probe => {
                 if let Some(epoch) = self.seal_claim(&entry, 0) {
@@ -388,8 +434,8 @@ impl World {
     }
 
     fn seal_claim(&mut self, entry: &Promotion, floor: u64) -> Option<u64> {
-        let (now, until) = (self.now(), entry.doubt_at());
-        match self.ledger(|state| state.seal(&chain(), PROMOTION, floor, until, now)) {
+        let (now, until, chain) = (self.now(), entry.doubt_at(), self.chain());
+        match self.ledger(|state| state.seal(&chain, PROMOTION, floor, until, now)) {
             SealVerdict::Sealed { epoch } => Some(epoch),
             SealVerdict::SealedByOther { .. } => None,
         }
@@ -408,69 +454,90 @@ impl World {
 
     fn put(&mut self, epoch: u64, value: u8, below: bool, bug: Option<Bug>) -> Answer {
         let now = self.now();
-        let Some(board) = &mut self.board else { return Answer::Done };
-        let checked = if bug == Some(Bug::SkipEpochCheck) { None } else { Some(epoch) };
-        let before = board.facts.get(&key()).map_or(0, |fact| fact.epoch);
-        match board.decide_facts(vec![write(value)], checked, now) {
-            Ok(change) => {
-                board.apply(change, now);
-                if !ownership::invariant::stores_never_step_back(before, epoch) {
-                    self.broken(STALE);
+        let careless = bug == Some(Bug::SkipEpochCheck);
+        let Some(source) = &mut self.source else { return Answer::Done };
+        let before = source.fact().map_or(0, |(_, epoch)| epoch);
+        match source {
+            Source::Board(board) => {
+                match board.decide_facts(vec![write(value)], if careless { None } else { Some(epoch) }, now) {
+                    Ok(change) => board.apply(change, now),
+                    Err(fault) if fault.reason == Reason::StaleEpoch => return Answer::Stale(before),
+                    Err(_) => return Answer::Done,
                 }
-                if below {
-                    self.broken(BELOW);
-                }
-                if self.ghost.sealed.is_some_and(|falls| now < falls) {
-                    self.broken(SEALED);
-                }
-                Answer::Done
             }
-            Err(fault) if fault.reason == Reason::StaleEpoch => Answer::Stale(before),
-            Err(_) => Answer::Done,
+            Source::Session(said) => {
+                if said.overlay {
+                    return Answer::Done;
+                }
+                if !careless && said.epoch > epoch {
+                    return Answer::Stale(before);
+                }
+                *said = Said { value: value.to_string(), epoch, overlay: false };
+            }
         }
+        if !ownership::invariant::stores_never_step_back(before, epoch) {
+            self.broken(STALE);
+        }
+        if below {
+            self.broken(BELOW);
+        }
+        if self.ghost.sealed.is_some_and(|falls| now < falls) || epoch < self.ghost.given {
+            self.broken(SEALED);
+        }
+        Answer::Done
     }
 
     fn seal(&mut self, epoch: u64, deadline: Timestamp, bug: Option<Bug>) -> Answer {
         let now = self.now();
         let ended = || Answer::Happened(Event::SourceEnded { because: because() });
-        let Some(board) = &mut self.board else { return ended() };
-        let seal = working::Seal { key: key(), promotion_id: PROMOTION.to_owned(), epoch, deadline };
-        match board.decide_seal(&seal, now) {
-            Ok(change) => {
-                if let Some(change) = change
-                    && bug != Some(Bug::NoSeal)
-                {
-                    board.apply(change, now);
+        let refused = || Answer::Happened(Event::SourceRefused { because: because() });
+        let Some(source) = &mut self.source else { return ended() };
+        let before = source.fact().map_or(0, |(_, epoch)| epoch);
+        match source {
+            Source::Board(board) => {
+                let seal = working::Seal { key: key(), promotion_id: PROMOTION.to_owned(), epoch, deadline };
+                match board.decide_seal(&seal, now) {
+                    Ok(change) => {
+                        if let Some(change) = change
+                            && bug != Some(Bug::NoSeal)
+                        {
+                            board.apply(change, now);
+                        }
+                    }
+                    Err(fault) if fault.reason == Reason::StaleEpoch => return Answer::Stale(before),
+                    Err(fault) if fault.reason == Reason::FactOwnedByOtherLayer => return refused(),
+                    Err(_) => return Answer::Done,
                 }
-                let Some(fact) = board.facts.get(&key()) else { return ended() };
-                let sealed = promotion::Seal {
-                    value: value_of(&fact.content),
-                    source: String::new(),
-                    epoch: if bug == Some(Bug::NoSeal) { epoch } else { fact.epoch },
-                    session_id: String::new(),
-                    verified_at: None,
-                };
-                self.ghost.sealed = Some(working::seal_falls_at(deadline));
-                Answer::Happened(Event::Sealed(sealed))
             }
-            Err(fault) if fault.reason == Reason::StaleEpoch => {
-                Answer::Stale(board.facts.get(&key()).map_or(0, |fact| fact.epoch))
+            Source::Session(said) if said.overlay => return refused(),
+            Source::Session(said) if said.epoch > epoch => return Answer::Stale(before),
+            Source::Session(said) => {
+                if bug != Some(Bug::NoSeal) {
+                    said.epoch = epoch;
+                }
             }
-            Err(fault) if fault.reason == Reason::FactOwnedByOtherLayer => {
-                Answer::Happened(Event::SourceRefused { because: because() })
-            }
-            Err(_) => Answer::Done,
         }
+        let Some((value, at)) = source.fact() else { return ended() };
+        match source {
+            Source::Board(_) => self.ghost.sealed = Some(working::seal_falls_at(deadline)),
+            Source::Session(_) => self.ghost.given = epoch,
+        }
+        Answer::Happened(Event::Sealed(sealed(value, if bug == Some(Bug::NoSeal) { epoch } else { at })))
     }
 
     fn settle(&mut self, seal_epoch: u64, committed: bool, epoch: u64, fenced: Option<String>) -> Answer {
         let now = self.now();
-        if let Some(board) = &mut self.board {
-            let settle = Settle { key: key(), promotion_id: PROMOTION.to_owned(), seal_epoch, committed, epoch };
-            if let Some(change) = board.decide_settle(&settle) {
-                board.apply(change, now);
-                self.ghost.sealed = None;
+        match &mut self.source {
+            Some(Source::Board(board)) => {
+                let settle = Settle { key: key(), promotion_id: PROMOTION.to_owned(), seal_epoch, committed, epoch };
+                if let Some(change) = board.decide_settle(&settle) {
+                    board.apply(change, now);
+                    self.ghost.sealed = None;
+                }
             }
+            // It held no seal: where nothing was committed it is not even told.
+            Some(Source::Session(said)) => said.overlay |= committed,
+            None => {}
         }
         self.ghost.undone.extend(fenced);
         Answer::Happened(Event::Settled)
@@ -552,7 +619,7 @@ impl World {
     }
 
     fn happened(&mut self, router: usize, entry: &Promotion, event: Event, fencing: Option<Fencing>) {
-        let (now, place) = (self.now(), chain().own().clone());
+        let (now, place) = (self.now(), self.chain().own().clone());
         match (&event, entry.state) {
             (Event::Settled, State::Applied | State::Committed) => {
                 let mark = entry.owned.clone().map(|(_, epoch)| Mark { place: Place::user(), epoch });
@@ -594,6 +661,10 @@ enum Answer {
     Happened(Event),
 }
 
+fn sealed(value: String, epoch: u64) -> promotion::Seal {
+    promotion::Seal { value, source: String::new(), epoch, session_id: String::new(), verified_at: None, turn: None }
+}
+
 fn write(value: u8) -> FactWrite {
     FactWrite {
         key: key(),
@@ -617,7 +688,7 @@ impl Model for Small {
     type Action = Step;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(self.left)]
+        vec![World::new(self.left, self.session)]
     }
 
     fn actions(&self, world: &World, steps: &mut Vec<Step>) {
@@ -626,14 +697,14 @@ impl Model for Small {
         for router in 0..world.routers.len() {
             match &world.routers[router] {
                 None => {
-                    if left.writes > 0 && world.board.is_some() {
+                    if left.writes > 0 && world.source.is_some() {
                         steps.push(Step::Write(router));
                     }
                     if left.remembers > 0 {
                         steps.push(Step::Remember(router));
                     }
                     match &world.journal {
-                        None if left.promotes > 0 && world.board.is_some() => steps.push(Step::Promote(router)),
+                        None if left.promotes > 0 && world.source.is_some() => steps.push(Step::Promote(router)),
                         None => {}
                         Some(entry) => {
                             let due = promotion::due(entry, now);
@@ -684,7 +755,7 @@ impl Model for Small {
         if left.failovers > 0 && (&world.ledger, &world.journal) != (&world.backup.0, &world.backup.1) {
             steps.push(Step::Failover);
         }
-        if left.ends > 0 && world.board.is_some() {
+        if left.ends > 0 && world.source.is_some() {
             steps.push(Step::End);
         }
         if left.erases > 0 {
@@ -706,7 +777,7 @@ impl Model for Small {
             }
             Step::Claim(router) => {
                 let Some(Doing::Claiming { owned, floor, value }) = world.routers[router].take() else { return None };
-                let lease = world.lease();
+                let (lease, chain) = (world.lease(), world.chain());
                 let owned_marks: Vec<Mark> =
                     (owned > 0).then(|| Mark { place: Place::user(), epoch: owned }).into_iter().collect();
                 let blind = self.bug == Some(Bug::IgnoreChain);
@@ -715,9 +786,9 @@ impl Model for Small {
                     if blind {
                         seen.marks.clear();
                     } else {
-                        seen.reconcile(&chain(), &owned_marks);
+                        seen.reconcile(&chain, &owned_marks);
                     }
-                    let verdict = seen.claim(&chain(), floor, now, lease);
+                    let verdict = seen.claim(&chain, floor, now, lease);
                     if let ClaimVerdict::Granted { .. } = verdict {
                         *state = seen;
                     }
@@ -742,17 +813,15 @@ impl Model for Small {
             }
             Step::Promote(_) => {
                 world.left.promotes -= 1;
-                let board = world.board.as_ref()?;
-                let fact = board.facts.get(&key())?;
-                let origin = Origin::TaskFact { task_id: TASK.to_owned(), key: KEY.to_owned() };
+                let (value, epoch) = world.source.as_ref()?.fact()?;
+                let key = KEY.to_owned();
+                let origin = if self.session {
+                    Origin::SessionFact { session_id: SESSION.to_owned(), key }
+                } else {
+                    Origin::TaskFact { task_id: TASK.to_owned(), key }
+                };
                 let mut entry = Promotion::new(PROMOTION.to_owned(), origin, Level::User, String::new(), now);
-                entry.journalled = Some(promotion::Seal {
-                    value: value_of(&fact.content),
-                    source: String::new(),
-                    epoch: fact.epoch,
-                    session_id: String::new(),
-                    verified_at: None,
-                });
+                entry.journalled = Some(sealed(value, epoch));
                 world.ghost.promised = true;
                 if self.bug != Some(Bug::DropJournal) {
                     world.backup = (world.ledger.clone(), world.journal.replace(entry));
@@ -844,9 +913,10 @@ impl Model for Small {
             }
             Step::End => {
                 world.left.ends -= 1;
-                world.board = None;
-                world.ghost.sealed = None;
-                world.ledger(|state| state.end(chain().own()));
+                world.source = None;
+                (world.ghost.sealed, world.ghost.given) = (None, 0);
+                let chain = world.chain();
+                world.ledger(|state| state.end(chain.own()));
             }
             Step::Erase => {
                 world.left.erases -= 1;
@@ -889,15 +959,20 @@ impl Model for Small {
                 world.ghost.undone.iter().all(|id| world.target.rows.get(id) != Some(&Row::Applied))
             }),
             Property::<Self>::always("a closed promotion has settled its source", |_, world: &World| {
-                let (Some(entry), Some(board)) = (&world.journal, &world.board) else { return true };
-                let Some(fact) = board.facts.get(&key()) else { return true };
+                let (Some(entry), Some(source)) = (&world.journal, &world.source) else { return true };
                 if entry.is_open() || entry.hold != Hold::Settled {
                     return true;
                 }
-                match (&entry.state, &fact.ownership) {
-                    (State::Committed, Ownership::Owned | Ownership::Sealed { .. }) => false,
-                    (_, Ownership::Sealed { epoch, .. }) => entry.seal_epoch != Some(*epoch),
-                    (_, Ownership::Owned | Ownership::Overlay) => true,
+                match source {
+                    Source::Board(board) => {
+                        let Some(fact) = board.facts.get(&key()) else { return true };
+                        match (&entry.state, &fact.ownership) {
+                            (State::Committed, Ownership::Owned | Ownership::Sealed { .. }) => false,
+                            (_, Ownership::Sealed { epoch, .. }) => entry.seal_epoch != Some(*epoch),
+                            (_, Ownership::Owned | Ownership::Overlay) => true,
+                        }
+                    }
+                    Source::Session(said) => entry.state != State::Committed || said.overlay,
                 }
             }),
             // The model is not empty: what should happen does.

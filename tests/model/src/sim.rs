@@ -3,7 +3,7 @@
 //! Real: routers with their recovery, the claims and the saga, signing and verifying, the stacks of layers, the embedded
 //! ledger in SQLite. Simulated: the network (calls are late, lost, doubled, partitioned; answers are lost), every node's
 //! clock (steps back and forth), crashes of routers, restarts of layers, a ledger that does not answer, loses everything, or
-//! loses its last writes. Working and long-term memory are small stores over the same pure rules (`layers`); they keep the
+//! loses its last writes. Working, session and long-term memory are small stores over the same pure rules (`layers`); they keep the
 //! history that all is checked against at the end: not what routers believe, but what stores took.
 
 mod layers;
@@ -25,6 +25,8 @@ use strata_api::longterm::v1 as longterm;
 use strata_api::page::PageTokens;
 use strata_api::router::v1 as router;
 use strata_api::router::v1::router_service_client::RouterServiceClient;
+use strata_api::session::v1 as session;
+use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
 use strata_api::working::v1 as working;
 use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_core::policy::authz::{Principal, Role};
@@ -141,7 +143,7 @@ pub struct Report {
     pub log: String,
     /// Invariants that did not hold; none is what is wanted.
     pub broken: BTreeSet<String>,
-    /// Acknowledged writes to boards.
+    /// Acknowledged writes to boards and sessions.
     pub writes: usize,
     /// Acknowledged writes to long-term memory.
     pub remembered: usize,
@@ -248,6 +250,7 @@ impl World {
             // No registered keys: their patterns would be compiled at every start of a router.
             registry: Arc::new(Registry::from_toml("key = []").expect("an empty registry")),
             channels: LayerChannels {
+                working_replicas: 1,
                 working: reach(layers::Layer::Working),
                 session: reach(layers::Layer::Session),
                 longterm: reach(layers::Layer::Longterm),
@@ -317,13 +320,17 @@ impl World {
         while start.elapsed() < TROUBLE {
             pause(Duration::from_millis(20) + rng.millis(260)).await;
             // A board is shared until one of them ends it; both go on to the next then.
-            let task_id = format!("task-{task}");
+            let (task_id, session_id) = (format!("task-{task}"), format!("session-{task}"));
             let at = usize::try_from(rng.below(2)).unwrap_or_default();
             let key = KEYS[usize::try_from(rng.below(KEYS.len() as u64)).unwrap_or_default()];
             let Some(mut board) = self.working(at, agent) else { continue };
             let name = |what: &str| format!("agent {agent} router {at} {task_id} {key} {what}");
             match rng.below(100) {
-                0..=59 => self.put(&mut board, at, agent, &task_id, key, &mut task).await,
+                0..=44 => self.put(&mut board, at, agent, &task_id, key, &mut task).await,
+                45..=59 => {
+                    let Some(channel) = self.channel(at, agent) else { continue };
+                    self.say(channel, at, agent, &session_id, key).await;
+                }
                 60..=69 => {
                     let value = format!("user-{}", self.number());
                     let statement = longterm::Statement { key: key.to_owned(), ..self.statement(&value) };
@@ -338,11 +345,16 @@ impl World {
                 70..=91 => {
                     let Some(channel) = self.channel(at, agent) else { continue };
                     let id = self.ids.port().next().to_string();
-                    let fact = router::TaskFact { task_id: task_id.clone(), key: key.to_owned() };
+                    let key = key.to_owned();
+                    let source = if rng.percent(30) {
+                        router::promotion_source::Kind::SessionFact(router::SessionFact { session_id, key })
+                    } else {
+                        router::promotion_source::Kind::TaskFact(router::TaskFact { task_id: task_id.clone(), key })
+                    };
                     let request = router::PromoteRequest {
                         user_id: USER.into(),
                         promotion_id: id.clone(),
-                        source: Some(router::PromotionSource { kind: Some(router::promotion_source::Kind::TaskFact(fact)) }),
+                        source: Some(router::PromotionSource { kind: Some(source) }),
                         statement: Some(self.statement("promoted")),
                         ..Default::default()
                     };
@@ -415,6 +427,23 @@ impl World {
         }
     }
 
+    /// A fact of a session.
+    async fn say(&self, channel: RpcChannel, at: usize, agent: usize, session_id: &str, key: &str) {
+        let value = format!("s{}", self.number());
+        self.layers.begins(agent, &value);
+        let fact = session::SessionFact { key: key.into(), value: value.clone(), seq: 1, ..Default::default() };
+        let request = session::PutFactsRequest {
+            user_id: USER.into(),
+            session_id: session_id.into(),
+            facts: vec![fact],
+            ..Default::default()
+        };
+        let what = format!("agent {agent} router {at} {session_id} {key} put {value}");
+        if self.ask(&what, SessionMemoryServiceClient::new(channel).put_facts(request)).await.is_some() {
+            self.acknowledged.lock().push(value);
+        }
+    }
+
     /// Read your writes, through either router.
     async fn read_back(&self, agent: usize, task_id: &str, version: u64) {
         let at = usize::try_from(self.shared.rng.below(2)).unwrap_or_default();
@@ -447,7 +476,7 @@ impl World {
                     self.switch(Mode::Normal);
                 }
                 32..=49 => {
-                    let layer = if rng.percent(50) { layers::Layer::Working } else { layers::Layer::Longterm };
+                    let layer = self.layer();
                     self.net.cut(at, layer, true);
                     pause(rng.millis(6_000)).await;
                     self.net.cut(at, layer, false);
@@ -462,7 +491,7 @@ impl World {
                         self.net.cut(router, layers::Layer::Longterm, false);
                     }
                 }
-                60..=69 => self.layers.restart(if rng.percent(50) { layers::Layer::Working } else { layers::Layer::Longterm }),
+                60..=69 => self.layers.restart(self.layer()),
                 70..=79 => {
                     let clock = usize::try_from(rng.below(self.clocks.len() as u64)).unwrap_or_default();
                     // Within the skew that is tolerated between processes (rule P5).
@@ -479,6 +508,15 @@ impl World {
                 92..=95 => self.ledger.fail_over(usize::try_from(1 + rng.below(4)).unwrap_or(1)),
                 _ => {}
             }
+        }
+    }
+
+    /// Any of them.
+    fn layer(&self) -> layers::Layer {
+        match self.shared.rng.below(5) {
+            0..=1 => layers::Layer::Working,
+            2 => layers::Layer::Session,
+            _ => layers::Layer::Longterm,
         }
     }
 

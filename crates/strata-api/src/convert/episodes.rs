@@ -26,13 +26,13 @@ pub fn wire_episode(episode: &Episode, now: Timestamp) -> pb::Episode {
     let sentence = |s: &EpisodeSentence| pb::EpisodeSentence { text: s.text.clone(), seqs: s.seqs.clone() };
     pb::Episode {
         episode_id: episode.episode_id.to_string(),
-        agent_id: episode.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        agent_id: episode.owner.agent_id().to_owned(),
         session_id: episode.session.as_str().to_owned(),
         incarnation: episode.incarnation,
         from_time: Some(common::wire_time(episode.from_time)),
         to_time: Some(common::wire_time(episode.to_time)),
         summary: episode.summary.iter().map(sentence).collect(),
-        turns: episode.through,
+        turns: episode.turns(),
         archived_turns: episode.searchable(now),
         create_time: Some(common::wire_time(episode.create_time)),
         turns_expire_time: Some(common::wire_time(episode.turns_expire_time)),
@@ -41,5 +41,7 @@ pub fn wire_episode(episode: &Episode, now: Timestamp) -> pb::Episode {
             .iter()
             .map(|f| Finding { rule: f.rule.clone(), outcome: f.outcome.clone(), because: f.because.clone() })
             .collect(),
+        from_seq: episode.from,
+        to_seq: episode.through,
     }
 }

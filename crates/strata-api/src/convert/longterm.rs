@@ -336,6 +336,20 @@ pub fn filter(wire: Option<&pb::RecallFilter>) -> Result<Filter, Fault> {
     })
 }
 
+/// Sources that a list is restricted to, in their order, each once.
+///
+/// # Errors
+/// `INVALID_FIELD` naming `field` when there are too many or one is none.
+pub fn sources(field: &'static str, wire: &[i32]) -> Result<Vec<Source>, Fault> {
+    if wire.len() > limits::FILTER_VALUES {
+        return Err(Fault::field(field, format!("has more than {} values", limits::FILTER_VALUES)));
+    }
+    let mut out: Vec<Source> = wire.iter().map(|raw| source(field, *raw)).collect::<Result<_, _>>()?;
+    out.sort();
+    out.dedup();
+    Ok(out)
+}
+
 /// The ids of a batch.
 ///
 /// # Errors
@@ -391,7 +405,7 @@ pub fn memory(record: &Record, evidence: &[Evidence]) -> pb::Memory {
     pb::Memory {
         memory_id: record.memory_id.to_string(),
         user_id: record.owner.user.as_str().to_owned(),
-        agent_id: record.owner.agent.as_ref().map(|a| a.as_str().to_owned()).unwrap_or_default(),
+        agent_id: record.owner.agent_id().to_owned(),
         scope: wire_level(record.scope.level()).into(),
         kind: wire_kind(record.kind).into(),
         tier: wire_tier(record.tier).into(),
@@ -434,6 +448,7 @@ pub fn memory(record: &Record, evidence: &[Evidence]) -> pb::Memory {
         memory_class: memory_class(record.kind).to_owned(),
         derived_from: record.derived_from.iter().map(MemoryId::to_string).collect(),
         source_span: record.source_span.map(|(from, to)| pb::SourceSpan { from: Some(wire_time(from)), to: Some(wire_time(to)) }),
+        may_be_replaced_by: String::new(),
     }
 }
 

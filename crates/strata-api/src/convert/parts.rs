@@ -88,7 +88,7 @@ pub fn skill_draft(name: &str, triggers: &[String], steps: &[String]) -> Result<
 pub fn wire_entity(entity: &Entity) -> pb::Entity {
     pb::Entity {
         entity_id: entity.entity_id.to_string(),
-        agent_id: entity.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        agent_id: entity.owner.agent_id().to_owned(),
         r#type: entity.kind.clone(),
         name: entity.name.clone(),
         aliases: entity.aliases.clone(),
@@ -125,7 +125,7 @@ pub fn wire_relation(relation: &Relation) -> pb::Relation {
 pub fn wire_skill(skill: &Skill) -> pb::Skill {
     pb::Skill {
         skill_id: skill.skill_id.to_string(),
-        agent_id: skill.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        agent_id: skill.owner.agent_id().to_owned(),
         name: skill.name.clone(),
         version: skill.version,
         triggers: skill.triggers.clone(),
@@ -155,7 +155,7 @@ pub fn exported_entity(entity: &Entity) -> pb::ExportedEntity {
 pub fn exported_relation(owner: &Owner, relation: &Relation) -> pb::ExportedRelation {
     pb::ExportedRelation {
         user_id: wire_user(owner),
-        agent_id: owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        agent_id: owner.agent_id().to_owned(),
         relation: Some(wire_relation(relation)),
     }
 }

@@ -4,6 +4,7 @@ use super::common;
 use crate::common::v1 as common_pb;
 use crate::longterm::v1 as longterm_pb;
 use crate::router::v1 as pb;
+use crate::session::v1 as session_pb;
 use strata_core::policy::authz::Layer;
 use strata_core::policy::context::{Context, Placed};
 use strata_core::policy::decision::{Decision, Stage, Step};
@@ -37,9 +38,13 @@ pub struct Promote {
 pub fn promote(request: &pb::PromoteRequest) -> Result<Promote, Fault> {
     let promotion_id = promotion_id("promotion_id", &request.promotion_id)?;
     let origin = match request.source.as_ref().and_then(|source| source.kind.as_ref()) {
-        None => return Err(Fault::field("source", "is required: task_fact or turn_quote")),
+        None => return Err(Fault::field("source", "is required: task_fact, session_fact or turn_quote")),
         Some(pb::promotion_source::Kind::TaskFact(fact)) => Origin::TaskFact {
             task_id: TaskId::new(fact.task_id.as_str())?.as_str().to_owned(),
+            key: FactKey::new(fact.key.as_str())?.as_str().to_owned(),
+        },
+        Some(pb::promotion_source::Kind::SessionFact(fact)) => Origin::SessionFact {
+            session_id: SessionId::new(fact.session_id.as_str())?.as_str().to_owned(),
             key: FactKey::new(fact.key.as_str())?.as_str().to_owned(),
         },
         Some(pb::promotion_source::Kind::TurnQuote(quote)) => {
@@ -141,6 +146,9 @@ fn wire_source(origin: &Origin) -> pb::PromotionSource {
         Origin::TaskFact { task_id, key } => {
             pb::promotion_source::Kind::TaskFact(pb::TaskFact { task_id: task_id.clone(), key: key.clone() })
         }
+        Origin::SessionFact { session_id, key } => {
+            pb::promotion_source::Kind::SessionFact(pb::SessionFact { session_id: session_id.clone(), key: key.clone() })
+        }
         Origin::TurnQuote { session_id, seq, quote } => pb::promotion_source::Kind::TurnQuote(pb::TurnQuote {
             session_id: session_id.clone(),
             seq: *seq,
@@ -177,6 +185,22 @@ pub fn wire_promotion(promotion: &Promotion) -> pb::Promotion {
         sealed_value: promotion.seal.as_ref().map(|seal| seal.value.clone()).unwrap_or_default(),
         conditions: conditions(promotion).into_iter().map(wire_condition).collect(),
         key: promotion.owned.as_ref().map(|(key, _)| key.clone()).unwrap_or_default(),
+    }
+}
+
+/// Wire form of a promotion in the answer of EndSession: the session's package stands below the router's and cannot name its
+/// message.
+#[must_use]
+pub fn wire_session_promotion(promotion: &Promotion) -> session_pb::SessionPromotionStatus {
+    let whole = wire_promotion(promotion);
+    session_pb::SessionPromotionStatus {
+        promotion_id: whole.promotion_id,
+        key: promotion.origin.key().unwrap_or_default().to_owned(),
+        state: promotion.state.name().to_owned(),
+        findings: whole.findings,
+        memory_id: whole.memory_id,
+        superseded: whole.superseded,
+        consent_challenge: whole.consent_challenge,
     }
 }
 

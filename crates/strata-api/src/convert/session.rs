@@ -376,6 +376,7 @@ pub fn wire_summary(summary: &Summary, values: usize) -> pb::Summary {
         to_time: Some(common::wire_time(summary.to_time)),
         source_hash: summary.source_hash.clone(),
         values_left_out: u32::try_from(skipped).unwrap_or(u32::MAX),
+        energy: 0.0,
     }
 }
 

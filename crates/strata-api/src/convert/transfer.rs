@@ -266,6 +266,19 @@ pub fn statement_of(record: &Record) -> Statement {
     }
 }
 
+/// When a line that does not count as signed was last said, as it has it: the newest of its own time and its evidence's. Without
+/// any it is older than all that was ever erased.
+///
+/// # Errors
+/// `INVALID_FIELD` naming a time that is none.
+pub fn last_said(memory: &pb::Memory) -> Result<Timestamp, Fault> {
+    let mut last = optional_time("memory.event_time", memory.event_time.as_ref())?;
+    for piece in &memory.evidence {
+        last = last.max(optional_time("memory.evidence.time", piece.time.as_ref())?);
+    }
+    Ok(last.unwrap_or(Timestamp(i64::MIN)))
+}
+
 /// The statement of a line that nobody signed: its fields are within their limits, nothing of its state counts. `now` is
 /// the arrival.
 ///

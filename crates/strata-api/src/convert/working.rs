@@ -225,7 +225,7 @@ pub fn wire_task(board: &Board) -> pb::Task {
     pb::Task {
         task_id: board.task.as_str().to_owned(),
         user_id: board.owner.user.as_str().to_owned(),
-        agent_id: board.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+        agent_id: board.owner.agent_id().to_owned(),
         session_id: board.session.as_ref().map(|session| session.as_str().to_owned()).unwrap_or_default(),
         generation: board.generation,
         goal: Some(wire_goal(&board.goal)),

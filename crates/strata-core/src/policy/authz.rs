@@ -5,7 +5,8 @@
 
 use crate::{Fault, Reason, TenantId, UserId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::LazyLock;
 
 crate::record::vocabulary! {
     /// Role of a caller, from its credential (api.md).
@@ -218,6 +219,7 @@ pub const METHODS: &[Method] = &[
     method("/strata.admin.v1.AdminService/Rescan", Layer::Longterm, Access::Release, OPERATE),
     method("/strata.internal.v1.ParticipantService/Seal", Layer::Working, Access::Internal, INTERNAL),
     method("/strata.internal.v1.ParticipantService/Settle", Layer::Working, Access::Internal, INTERNAL),
+    method("/strata.internal.v1.SessionFactService/SealFact", Layer::Session, Access::Internal, INTERNAL),
     method("/strata.internal.v1.SessionFactService/OverlayFacts", Layer::Session, Access::Internal, INTERNAL),
     method("/strata.internal.v1.SessionErasureService/EraseContent", Layer::Session, Access::Internal, INTERNAL),
     method("/strata.internal.v1.SessionErasureService/FindContent", Layer::Session, Access::Internal, INTERNAL),
@@ -234,10 +236,13 @@ pub const METHODS: &[Method] = &[
     method("/strata.internal.v1.TargetService/SearchArchivedTurns", Layer::Longterm, Access::Recall, INTERNAL),
 ];
 
+/// The rows by their paths: each layer that a call passes asks for its own.
+static BY_PATH: LazyLock<HashMap<&str, &Method>> = LazyLock::new(|| METHODS.iter().map(|method| (method.path, method)).collect());
+
 /// The row of a method path.
 #[must_use]
 pub fn find(path: &str) -> Option<&'static Method> {
-    METHODS.iter().find(|m| m.path == path)
+    BY_PATH.get(path).copied()
 }
 
 /// The caller, from its credential. Inserted by the auth layer; nothing in a request body can change it.

@@ -412,6 +412,8 @@ const TOPIC_SHARE: f64 = 0.5;
 const TOPIC_SHARE_UNSAID: f64 = 0.6;
 /// Share of the least cosine of two statements about one thing under which common words are a coincidence.
 const FAR_SHARE: f64 = 0.6;
+/// The same for a kind of thing of which there is said to be another one now.
+const RENEWED_SHARE: f64 = 0.75;
 /// Relations that hold to one thing at a time: who drives a Tesla now drives no Honda.
 const EXCLUSIVE: &[&str] = &["live", "work", "drive", "commute", "wake", "sleep", "bank", "weigh", "role"];
 
@@ -456,8 +458,11 @@ pub fn replacement(old: &Aspect, new: &Aspect, cosine: Option<f64>, near: f64) -
     let one_frame = smaller > 0
         && (old.frame.is_subset(&new.frame) || new.frame.is_subset(&old.frame))
         && share(smaller, larger) >= TOPIC_SHARE;
+    let same_relation = !old.relations.is_disjoint(&new.relations);
     if new.changes && one_frame && related && (value_differs || said_otherwise) {
-        return Some(Replacement::Says);
+        // Of a wider frame only a part is said to be otherwise: "my cat is called Momo", "I switched my cat's food to Orijen".
+        let whole = old.frame == new.frame || same_relation;
+        return Some(if whole { Replacement::Says } else { Replacement::May });
     }
     let exclusive = EXCLUSIVE.iter().any(|class| old.relations.contains(*class) && new.relations.contains(*class));
     if new.changes && exclusive && value_differs && old.frame == new.frame {
@@ -469,8 +474,14 @@ pub fn replacement(old: &Aspect, new: &Aspect, cosine: Option<f64>, near: f64) -
     let far = cosine.is_some_and(|cosine| cosine < near * FAR_SHARE);
     if new.changes && related {
         let overlapping = common >= TOPIC_SHARE && (value_differs || said_otherwise);
-        let other = other_object && (common >= TOPIC_SHARE && !far || exclusive && old.frame.len() <= new.frame.len());
-        if overlapping || other {
+        // A word more or less says nothing: what is cut into pairs of letters counts as several.
+        let as_wide = old.frame.len() <= new.frame.len() + 1;
+        let other = other_object && (common >= TOPIC_SHARE && !far || exclusive && as_wide);
+        // The kind of thing of which there is another one is named in the older statement, or by the same doing, or meant.
+        let meant = cosine.is_some_and(|cosine| cosine >= near * RENEWED_SHARE);
+        let of_kind = !new.renewed.is_disjoint(&old.topics) || !new.renewed.is_empty() && (same_relation || meant);
+        let renewed = other_object && of_kind;
+        if overlapping || other || renewed {
             return Some(Replacement::May);
         }
     }
@@ -537,6 +548,9 @@ pub fn asks_again(candidate_since: Timestamp, candidate_conflict: Option<MemoryI
     let newest = active.reduce(|a, b| if a.moment.is_before(&b.moment) { b } else { a })?;
     (candidate_conflict != Some(newest.memory_id) && newest.create_time >= candidate_since).then_some(newest.memory_id)
 }
+
+/// Label of a record in force that a newer one may replace (rule K0), wherever it is shown.
+pub const POSSIBLY_SUPERSEDED: &str = "POSSIBLY SUPERSEDED";
 
 /// Rule K8: of two active values of one slot only the newer is returned. Answers the indexes to drop, given slots (`None`
 /// for keyless records, sets and events) and moments in the order of the list.

@@ -15,6 +15,7 @@
 //! delimiter or begin another one ([`parse`] gives back exactly what was put in).
 
 use crate::rule::Finding;
+use crate::text::stands_in;
 use crate::time::DAY;
 use crate::{Fault, Timestamp, id};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,10 @@ pub struct ContextSettings {
     pub anchors_percent: u32,
     /// Candidates that come back as questions (rule C10); default 2, at most 10.
     pub questions: u32,
+    /// Tags of records that an agent may bring up unasked (rule C11); default `weak_point`, at most 16.
+    pub reminder_tags: Vec<String>,
+    /// Records that come back as reminders (rule C11); default 2, at most 10; 0 switches them off.
+    pub reminders: u32,
 }
 
 impl Default for ContextSettings {
@@ -63,6 +68,8 @@ impl Default for ContextSettings {
             resident_tokens: 300,
             anchors_percent: 60,
             questions: 2,
+            reminder_tags: vec!["weak_point".to_owned()],
+            reminders: 2,
         }
     }
 }
@@ -92,8 +99,29 @@ impl ContextSettings {
         between("resident_items", self.resident_items, 0, self.max_items)?;
         between("resident_tokens", self.resident_tokens as usize, 0, 100_000)?;
         between("anchors_percent", self.anchors_percent as usize, 0, 100)?;
-        between("questions", self.questions as usize, 0, 10)
+        between("questions", self.questions as usize, 0, 10)?;
+        between("reminders", self.reminders as usize, 0, 10)?;
+        between("reminder_tags", self.reminder_tags.len(), 0, REMINDER_TAGS)?;
+        match self.reminder_tags.iter().any(|tag| tag.trim().is_empty() || tag.len() > crate::limits::TAG_BYTES) {
+            true => Err(Fault::field("policy.context.reminder_tags", "must be tags that a record can carry")),
+            false => Ok(()),
+        }
     }
+}
+
+/// Tags that mark reminders: a handful of kinds, compared with every recalled record.
+const REMINDER_TAGS: usize = 16;
+
+/// Which of the recalled records come back as reminders (rule C11): `recalled` are the tags of each, best first. Answers their
+/// places.
+#[must_use]
+pub fn reminders<'a, Tags>(settings: &ContextSettings, recalled: impl Iterator<Item = Tags>) -> Vec<usize>
+where
+    Tags: IntoIterator<Item = &'a String>,
+{
+    let marked = |tags: Tags| tags.into_iter().any(|tag| settings.reminder_tags.contains(tag));
+    let places = recalled.enumerate().filter_map(|(place, tags)| marked(tags).then_some(place));
+    places.take(settings.reminders as usize).collect()
 }
 
 /// Counts and cuts text: the one estimator of the service. `count` is sub-additive, so the parts bound the whole.
@@ -246,8 +274,24 @@ impl Item {
     /// The whole text.
     #[must_use]
     pub fn whole(&self) -> String {
-        self.text.join(" ")
+        joined(&self.text)
     }
+}
+
+/// Sentences in one line. One without a mark at its end gets a full stop: a summary by rule leaves it out, since there each
+/// sentence stands alone.
+fn joined(sentences: &[String]) -> String {
+    let mut line = String::with_capacity(sentences.iter().map(|sentence| sentence.len() + 2).sum());
+    for (at, sentence) in sentences.iter().enumerate() {
+        if at > 0 {
+            if line.ends_with(char::is_alphanumeric) {
+                line.push_str(if line.ends_with(|c: char| c.is_ascii()) { "." } else { "。" });
+            }
+            line.push(' ');
+        }
+        line.push_str(sentence);
+    }
+    line
 }
 
 /// What there is to show. Long-term items come best first.
@@ -640,7 +684,7 @@ fn pack_history(packer: &mut Packer<'_>, settings: &ContextSettings, material: &
     }
     for (order, item) in material.summaries.iter().enumerate().rev() {
         let fits = (0..item.text.len()).find_map(|from| {
-            let text = item.text[from..].join(" ");
+            let text = joined(&item.text[from..]);
             packer.place(&[(Block::Summary, order, placed(item, text))], share - used).map(|cost| (from, cost))
         });
         match fits {
@@ -757,6 +801,19 @@ pub enum Intent {
     Hybrid,
 }
 
+impl Intent {
+    /// Its verdict, as it is answered and told by Explain.
+    #[must_use]
+    pub fn finding(self) -> Finding {
+        let (outcome, because) = match self {
+            Self::Continue => ("CONTINUE", "the words go on with what was said: the session first, half of the memory"),
+            Self::Profile => ("PROFILE", "the words ask about the user: what is known of them by key first"),
+            Self::Hybrid => ("HYBRID", "no rule of intent matches: by key, meaning and words"),
+        };
+        Finding::new("C8", outcome, because)
+    }
+}
+
 /// Cues that the user goes on with the conversation.
 const CONTINUE: &[&str] = &[
     "刚才",
@@ -815,14 +872,6 @@ pub fn intent(words: &str) -> Intent {
     }
 }
 
-/// Whether a cue stands in the words: at word borders when it is spelled in letters, anywhere when in ideographs.
-fn stands_in(words: &str, cue: &str) -> bool {
-    let bound = |c: Option<char>| !cue.is_ascii() || c.is_none_or(|c| !c.is_ascii_alphanumeric());
-    words
-        .match_indices(cue)
-        .any(|(at, _)| bound(words[..at].chars().next_back()) && bound(words[at + cue.len()..].chars().next()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -850,6 +899,15 @@ mod tests {
             }
             text
         }
+    }
+
+    #[test]
+    fn s4_sentences_of_a_summary_do_not_run_into_each_other() {
+        let line = |sentences: &[&str]| joined(&sentences.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+        assert_eq!(line(&["It costs $20", "Is it late?", "No"]), "It costs $20. Is it late? No");
+        assert_eq!(line(&["价格是50元", "在故宫旁边(东门)", "好"]), "价格是50元。 在故宫旁边(东门) 好");
+        assert_eq!(line(&["مرحبا", "👍", "ok."]), "مرحبا。 👍 ok.");
+        assert_eq!(line(&[]), "");
     }
 
     fn item(block: Block, id: &str, text: &str) -> Item {

@@ -30,43 +30,6 @@ impl Entry {
     pub fn beats(&self, other: &Self) -> bool {
         (self.version, &self.value) > (other.version, &other.value)
     }
-
-    /// What it changed, for the audit; none for what this release does not know.
-    #[must_use]
-    pub fn change(&self) -> Option<Change> {
-        Some(match serde_json::from_str(&self.value).ok()? {
-            Setting::Mode(set) => Change {
-                time: set.time,
-                tenant: set.tenant,
-                user: None,
-                action: format!("SET_MODE {} {}", set.layer.name(), set.mode.name()),
-                actor: set.actor,
-            },
-            Setting::Key(key) => {
-                let (verb, time, actor) = match key.revoked {
-                    Some(end) => ("REVOKE_API_KEY", end.time, end.actor),
-                    None => ("CREATE_API_KEY", key.created, key.created_by),
-                };
-                let user = key.user.map(|user| user.as_str().to_owned());
-                Change { time, tenant: key.tenant, user, action: format!("{verb} {}", key.key_id), actor }
-            }
-        })
-    }
-}
-
-/// One change of an operator, as the audit has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// When.
-    pub time: Timestamp,
-    /// Of whose settings.
-    pub tenant: TenantId,
-    /// The user a key is for.
-    pub user: Option<String>,
-    /// What, such as `SET_MODE longterm WRITE_OFF` or `REVOKE_API_KEY ci`.
-    pub action: String,
-    /// By whom.
-    pub actor: String,
 }
 
 /// What an entry says.

@@ -15,14 +15,16 @@ mod summary;
 pub use episode::{GatedEpisode, SentenceSubmission, TurnSubmission, episode};
 pub use readmit::readmit;
 pub use seal::Seals;
-pub use summary::{Member, SummarySubmission, summary};
+pub use summary::{Member, SummarySubmission, summary, worded};
 
 use super::authz::Role;
-use super::registry::KeySpec;
+use super::registry::{Cardinality, KeySpec};
 use crate::id::{FactKey, Owner, join};
 use crate::record::{Kind, Record, Sensitivity, Source, SourceRef, Tier, Trigger, Value};
 use crate::rule::Finding;
-use crate::text::{Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind, letter_pairs, reverses, turns_round};
+use crate::text::{
+    Certainty, Clause, Negation, SensitiveKind, TextFeatures, ValueKind, letter_pairs, reverses, stands_in, turns_round,
+};
 use crate::time::{DAY, HOUR, MINUTE};
 use crate::{Fault, Reason, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -321,6 +323,34 @@ pub struct Slot<'a> {
     pub spec: Option<&'a KeySpec>,
     /// The value a pattern found, for keyless statements.
     pub value: Option<Value>,
+    /// What the key's wordings read elsewhere.
+    pub readings: Readings,
+}
+
+impl Slot<'_> {
+    /// Whether values live side by side in it (rule K11).
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.spec.map_or_else(|| self.key.is_set(), |spec| spec.cardinality == Cardinality::Set)
+    }
+}
+
+/// What the wordings of a slot's key read in a statement, in normal form (rule G12); empty where none of them matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// In the content.
+    pub content: Vec<Reading>,
+    /// In the quote.
+    pub quote: Vec<Reading>,
+}
+
+/// One value that a wording read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Its normal form.
+    pub normal: String,
+    /// It stands there as it is; otherwise it is what the wording stands for.
+    pub written: bool,
 }
 
 /// Everything [`judge`] looks at.
@@ -725,7 +755,7 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
 
     // G8
     let instruction = texts().any(|t| t.instruction);
-    if instruction && !is_user(s.source) {
+    if (instruction || texts().any(|t| t.directive)) && !is_user(s.source) {
         refused.push(Finding::new("G8", "REFUSED", "reads like an instruction and does not come from the user"));
     }
     if texts().any(|t| t.hidden) {
@@ -739,8 +769,12 @@ pub fn judge(settings: &GateSettings, submission: Submission<'_>) -> Result<Gate
     refused.extend(faithful(&submission));
     refused.extend(faithful_part(&submission));
     if drops_denial(submission.content, submission.quote) {
-        // Not refused: the content may say no in words that no list knows. But it waits.
-        lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the quote denies and the content does not"));
+        if says_the_same_otherwise(submission.content, submission.quote) {
+            refused.push(Finding::new("G12", "REFUSED", "says what the quote denies"));
+        } else {
+            // Not refused: the content may say no in words that no list knows. But it waits.
+            lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "the quote denies and the content does not"));
+        }
     }
     if submission.content.unreal && is_user(s.source) {
         lower(Standing::Candidate, Finding::new("G12", "CANDIDATE", "tells what is not so: a wish, a jest, a game"));
@@ -800,6 +834,7 @@ fn gated(settings: &GateSettings, submission: Submission<'_>, verdict: Verdict) 
     let s = submission.statement;
     let spec = submission.slot.as_ref().and_then(|slot| slot.spec);
     let key = submission.slot.as_ref().map(|slot| slot.key.clone());
+    let is_set = submission.slot.as_ref().is_some_and(Slot::is_set);
     let found = submission.slot.as_ref().and_then(|slot| slot.value.clone());
     let value = s.value.clone().or(found);
     let value_normal = match (&value, submission.value) {
@@ -848,11 +883,7 @@ fn gated(settings: &GateSettings, submission: Submission<'_>, verdict: Verdict) 
         || submission.value.is_some_and(|v| !v.values.is_empty())
         || matches!(value, Some(Value::Number(_)));
     Gated {
-        is_set: match (spec, &key) {
-            (Some(spec), _) => spec.cardinality == super::registry::Cardinality::Set,
-            (None, Some(key)) => key.is_set(),
-            (None, None) => false,
-        },
+        is_set,
         key,
         value,
         normal: submission.content.normal.clone(),
@@ -951,7 +982,9 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
     {
         refused.push(Finding::new("G12", "REFUSED", "is more certain than the quote"));
     }
-    if submission.content.negation > quote.negation && submission.content.negation == Negation::Full && !quote.aversion {
+    // "I avoid nuts" says that nuts are not eaten; "I am allergic" does not say that one is not allergic.
+    let denies_by_aversion = quote.aversion && !submission.content.aversion;
+    if submission.content.negation > quote.negation && submission.content.negation == Negation::Full && !denies_by_aversion {
         refused.push(Finding::new("G12", "REFUSED", "denies more than the quote"));
     }
     // What somebody else concluded may be worded freely; the user's statement is about what the user spoke of.
@@ -970,13 +1003,55 @@ fn faithful(submission: &Submission<'_>) -> Vec<Finding> {
             refused.push(Finding::new("G12", "REFUSED", "exchanges who does it and whom it concerns"));
         }
         if turns_round(&submission.content.leanings, &quote.leanings).is_some() {
-            refused.push(Finding::new("G12", "REFUSED", "turns a bound, a time or a duty of the quote round"));
+            refused.push(Finding::new(
+                "G12",
+                "REFUSED",
+                "turns a bound, a time or a duty of the quote round, or makes all of some",
+            ));
         }
         if changes_topic(submission.content, quote) {
             refused.push(Finding::new("G12", "REFUSED", "is about something the quote does not speak of"));
         }
+        if let Some(place) = names_another_value(submission) {
+            refused.push(Finding::new("G12", "REFUSED", format!("the {place} says another value of this key")));
+        }
     }
     refused
+}
+
+/// Where a slot's value is told otherwise, in content or quote (rule G12): "Denver" of "I live in Boston". A caller may spell a
+/// value its own way, as a code, a date, a zone, or by what a wording stands for ("metric"): then only what shares no word with
+/// the user's is another one. Values in another script are not compared.
+fn names_another_value(submission: &Submission<'_>) -> Option<&'static str> {
+    let slot = submission.slot.as_ref()?;
+    let value = submission.value?.normal.as_str();
+    let given = submission.statement.value.is_some();
+    if given && !is_in_words(value) {
+        return None;
+    }
+    let within = |a: &str, b: &str| stands_in(a, b) || stands_in(b, a);
+    let agrees = |r: &Reading| within(&r.normal, value) || (given && value.split(' ').any(|word| stands_in(&r.normal, word)));
+    // Of a list the wordings may have read a part.
+    let listed = |text: &TextFeatures| slot.is_set() && stands_in(&text.normal, value);
+    let otherwise = |readings: &[Reading], text: &TextFeatures| {
+        let comparable = |r: &&Reading| (r.written || !given) && r.normal.is_ascii() == value.is_ascii();
+        let mut compared = readings.iter().filter(comparable).peekable();
+        compared.peek().is_some() && !compared.any(agrees) && !listed(text)
+    };
+    if otherwise(&slot.readings.content, submission.content) {
+        Some("content")
+    } else if otherwise(&slot.readings.quote, submission.quote) {
+        Some("quote")
+    } else {
+        None
+    }
+}
+
+/// Whether a value in normal form is made of words: no code of a language or a currency, nothing with digits or a path.
+fn is_in_words(value: &str) -> bool {
+    let words = |c: char| c.is_alphabetic() || matches!(c, ' ' | '-' | '\'' | '.' | ',' | '·' | '&');
+    let code = |part: &str| part.is_ascii() && part.len() <= 3;
+    value.chars().all(words) && !value.split('-').next().is_some_and(code)
 }
 
 /// Rules G5 and G12 for parts, whose content is made of names and not of a sentence: the user's quote states it, and every
@@ -1080,11 +1155,19 @@ fn claims_more(submission: &Submission<'_>) -> bool {
 
 /// Whether the clause of the quote that the content is about denies, and the content does not (rule G12).
 fn drops_denial(content: &TextFeatures, quote: &TextFeatures) -> bool {
-    if content.negation != Negation::None || content.aversion || quote.negation == Negation::None {
+    // An aversion that the quote has too is what is denied there: "I am not allergic".
+    let denies_by_aversion = content.aversion && !quote.aversion;
+    if content.negation != Negation::None || denies_by_aversion || quote.negation == Negation::None {
         return false;
     }
     // Of equals the one that denies least. "Hardly ever" says no as well.
     closest_clause(content, quote, |clause| clause.negation).is_some_and(|clause| clause.negation != Negation::None)
+}
+
+/// Whether content and quote, in one language, are about the same things, the one clause of the quote about nothing else: then
+/// the content has no words of its own in which it could say no, and no other half of the quote to go by.
+fn says_the_same_otherwise(content: &TextFeatures, quote: &TextFeatures) -> bool {
+    content.language == quote.language && quote.clauses.len() == 1 && !content.topics.is_empty() && content.topics == quote.topics
 }
 
 const fn value_words(kind: ValueKind) -> &'static str {
@@ -1322,6 +1405,13 @@ impl Tombstones {
     #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         Self { key: blake3::derive_key("strata erasure tombstone v1", secret) }
+    }
+
+    /// Names the secret without telling it: 32 hexadecimal digits. The secret has 128 bits, so nobody finds it by trying.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let name = blake3::Hash::from_bytes(blake3::derive_key("strata secret fingerprint v1", &self.key)).to_hex();
+        name.chars().take(32).collect()
     }
 
     /// The digests of a statement of an owner: of its words, and of what it says by [`identity`], so that neither comes back

@@ -141,8 +141,8 @@ mod tests {
                     | (_, "SetMode" | "CreateApiKey" | "RevokeApiKey" | "ListControl" | "PutControl")
                     | (
                         _,
-                        "OverlayFacts" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent" | "FindContent"
-                        | "RecordContext",
+                        "OverlayFacts" | "SealFact" | "Seal" | "Settle" | "Apply" | "Abort" | "GetOwners" | "EraseContent"
+                        | "FindContent" | "RecordContext",
                     ) => Gate::Serve,
                     (Mode::RecallOff | Mode::Bypass, "Recall" | "SearchTurns" | "SearchArchivedTurns" | "AssembleContext") => {
                         Gate::Empty

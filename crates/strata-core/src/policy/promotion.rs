@@ -7,7 +7,8 @@
 
 use crate::id::Level;
 use crate::limits::{PROMOTION_SECONDS, SKEW_SECONDS};
-use crate::record::{Kind, vocabulary};
+use crate::policy::session::Role;
+use crate::record::{Kind, Source, vocabulary};
 use crate::rule::Finding;
 use crate::time::SECOND;
 use crate::{Fault, Reason, Timestamp};
@@ -57,19 +58,46 @@ pub const MOVES: &[(State, State)] = &[
     (State::NeedsConsent, State::Prepared),
 ];
 
-/// Where the value of a task fact stood when it was sealed.
+/// Where the value of a fact stood when it was sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Seal {
     /// Value at the seal: APPLY uses only this one (rule P5).
     pub value: String,
-    /// Where the executor checked it.
+    /// Where the executor checked it; "turn:" and the turn's number for a fact of a session.
     pub source: String,
     /// Epoch of the seal.
     pub epoch: u64,
-    /// Session the task belongs to; empty when none.
+    /// Session of the fact, or that its task belongs to; empty when none.
     pub session_id: String,
     /// When the value was checked.
     pub verified_at: Option<Timestamp>,
+    /// The turn that a session's fact comes from; none of a task's. It is all there is of the turn once the session has ended.
+    #[serde(default)]
+    pub turn: Option<SealedTurn>,
+}
+
+/// What a turn says for a fact of its session (rule G2), found out while the session was there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SealedTurn {
+    /// Turn number.
+    pub seq: u32,
+    /// Whose word it is ([`word_of`]).
+    pub source: Source,
+    /// The sentence that holds the value; the value itself where no sentence does.
+    pub quote: String,
+    /// The store's time of the turn.
+    pub time: Option<Timestamp>,
+}
+
+/// Whose word a fact of a session is (rule G2): what the user said in a sentence of the turn, what a tool returned, or what
+/// somebody concluded. `by` is none when the turn is not there any more.
+#[must_use]
+pub const fn word_of(by: Option<Role>, quoted: bool) -> Source {
+    match (by, quoted) {
+        (Some(Role::User), true) => Source::UserStatement,
+        (Some(Role::Tool), _) => Source::Observation,
+        (Some(Role::User | Role::Assistant | Role::System) | None, _) => Source::ModelInference,
+    }
 }
 
 /// What is promoted.
@@ -91,6 +119,13 @@ pub enum Origin {
         /// The literal sentence.
         quote: String,
     },
+    /// A fact of a session.
+    SessionFact {
+        /// Session.
+        session_id: String,
+        /// Key in the session.
+        key: String,
+    },
 }
 
 impl Origin {
@@ -99,7 +134,16 @@ impl Origin {
     pub const fn level(&self) -> Level {
         match self {
             Self::TaskFact { .. } => Level::Task,
-            Self::TurnQuote { .. } => Level::Session,
+            Self::SessionFact { .. } | Self::TurnQuote { .. } => Level::Session,
+        }
+    }
+
+    /// Key of the fact; none of a quote.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::TaskFact { key, .. } | Self::SessionFact { key, .. } => Some(key),
+            Self::TurnQuote { .. } => None,
         }
     }
 
@@ -107,7 +151,7 @@ impl Origin {
     #[must_use]
     pub const fn is_sealed(&self) -> bool {
         match self {
-            Self::TaskFact { .. } => true,
+            Self::TaskFact { .. } | Self::SessionFact { .. } => true,
             Self::TurnQuote { .. } => false,
         }
     }
@@ -284,7 +328,8 @@ pub enum Event {
         /// Why.
         because: JournalFinding,
     },
-    /// The source has ended: what was journalled of it stands for the seal (rule P5).
+    /// The source has ended, or became an overlay of the record that a queued promotion waited for: what was journalled of it
+    /// stands for the seal (rules P5, P6).
     SourceEnded {
         /// Why it is refused when nothing was journalled.
         because: JournalFinding,
@@ -680,8 +725,13 @@ mod tests {
         Promotion::new("p".into(), origin, Level::User, "d".into(), NOW)
     }
 
+    fn of_session() -> Promotion {
+        let origin = Origin::SessionFact { session_id: "s".into(), key: "k".into() };
+        Promotion::new("p".into(), origin, Level::User, "d".into(), NOW)
+    }
+
     fn seal() -> Seal {
-        Seal { value: "v".into(), source: "tool".into(), epoch: 5, session_id: String::new(), verified_at: None }
+        Seal { value: "v".into(), source: "tool".into(), epoch: 5, session_id: String::new(), verified_at: None, turn: None }
     }
 
     fn finding() -> JournalFinding {
@@ -722,7 +772,7 @@ mod tests {
         // Every state, hold and event, before and after the deadline: a move happens only if the table has it, and
         // every move of the table happens for some event.
         let mut seen = std::collections::BTreeSet::new();
-        for base in [fact(), quote()] {
+        for base in [fact(), of_session(), quote()] {
             for state in State::ALL {
                 for hold in [Hold::None, Hold::Sealed, Hold::Settled] {
                     for sealed in [None, Some(seal())] {
@@ -752,17 +802,39 @@ mod tests {
     }
 
     #[test]
-    fn a_task_fact_is_probed_sealed_applied_and_committed() {
-        let entry = fact();
-        assert_eq!(due(&entry, NOW), [Action::Probe]);
-        let (entry, actions) = step(&entry, Event::Sealing { epoch: 5 }, NOW).expect("allowed");
-        assert_eq!(actions, [Action::Seal]);
-        let (entry, actions) = step(&entry, Event::Sealed(seal()), NOW).expect("allowed");
-        assert_eq!(actions, [Action::Apply]);
-        let (entry, actions) = step(&entry, Event::Applied(AtTarget::default()), NOW).expect("allowed");
-        assert_eq!(actions, [Action::Commit]);
-        let (entry, actions) = step(&entry, Event::Settled, NOW).expect("allowed");
-        assert_eq!((entry.state, actions.is_empty(), entry.is_open()), (State::Committed, true, false));
+    fn a_fact_of_a_task_or_a_session_is_probed_sealed_applied_and_committed() {
+        for entry in [fact(), of_session()] {
+            assert_eq!(due(&entry, NOW), [Action::Probe]);
+            let (entry, actions) = step(&entry, Event::Sealing { epoch: 5 }, NOW).expect("allowed");
+            assert_eq!(actions, [Action::Seal]);
+            let (entry, actions) = step(&entry, Event::Sealed(seal()), NOW).expect("allowed");
+            assert_eq!(actions, [Action::Apply]);
+            let (entry, actions) = step(&entry, Event::Applied(AtTarget::default()), NOW).expect("allowed");
+            assert_eq!(actions, [Action::Commit]);
+            let (entry, actions) = step(&entry, Event::Settled, NOW).expect("allowed");
+            assert_eq!((entry.state, actions.is_empty(), entry.is_open()), (State::Committed, true, false));
+        }
+    }
+
+    #[test]
+    fn g2_a_session_fact_is_the_users_word_only_where_a_sentence_of_the_user_holds_it() {
+        for (by, quoted, source) in [
+            (Some(Role::User), true, Source::UserStatement),
+            (Some(Role::User), false, Source::ModelInference),
+            (Some(Role::Tool), true, Source::Observation),
+            (Some(Role::Tool), false, Source::Observation),
+            (Some(Role::Assistant), true, Source::ModelInference),
+            (Some(Role::System), true, Source::ModelInference),
+            (None, false, Source::ModelInference),
+        ] {
+            assert_eq!(word_of(by, quoted), source, "{by:?} {quoted}");
+        }
+    }
+
+    #[test]
+    fn a_journal_of_before_session_facts_is_read_as_it_was() {
+        let old = r#"{"value":"v","source":"tool","epoch":5,"session_id":"","verified_at":null}"#;
+        assert_eq!(serde_json::from_str::<Seal>(old).expect("an old seal"), seal());
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Default for RecallSettings {
             half_life_temporary_days: 15.0,
             freshness_weight: 0.6,
             boost_weight: 0.4,
-            boost_saturation: 20,
+            boost_saturation: BOOST_SATURATION,
             importance_step: 0.025,
             tie_width: 0.01,
             k: limits::RECALL_K,
@@ -217,6 +217,8 @@ impl RecallSettings {
 /// Step to which cosines and BM25 scores are rounded before anything compares them, so that two indexes whose sums
 /// differ in the last bits rank alike (rule R4).
 pub const SCORE_STEP: f64 = 1e-4;
+/// Uses from which the boost of use is full, by default (rule R6).
+pub const BOOST_SATURATION: u64 = 20;
 
 /// Rounds a raw score to [`SCORE_STEP`]. A NaN or infinite score is no score.
 #[must_use]
@@ -497,9 +499,15 @@ pub fn freshness(
 
 /// Boost of use: `min(ln(1 + cites) / ln(1 + saturation), 1)`: 0 without a citation, 1 from the saturation on (rule R6).
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn boost(settings: &RecallSettings, cites: u64) -> f64 {
-    ((cites as f64).ln_1p() / (settings.boost_saturation as f64).ln_1p()).min(1.0)
+    boost_of(cites, settings.boost_saturation)
+}
+
+/// [`boost`] with a saturation, which is at least 1.
+#[must_use]
+#[allow(clippy::cast_precision_loss)]
+pub fn boost_of(uses: u64, saturation: u64) -> f64 {
+    ((uses as f64).ln_1p() / (saturation as f64).ln_1p()).min(1.0)
 }
 
 /// Factor of importance: 1 at 5, a step less for each below; values outside 1..=5 count as the nearest (rule R7).

@@ -262,6 +262,17 @@ impl Registry {
                 }
             }
         }
+        // With `[]` or without, it is the same fact: spelled the other way it would have a second writer (rule P1).
+        let spelled = exact.keys().map(|key| (key, key)).chain(aliases.iter()).map(|(name, key)| {
+            let other = name.strip_suffix("[]").map_or_else(|| format!("{name}[]"), str::to_owned);
+            (other, key.clone())
+        });
+        let spelled: Vec<(String, String)> = spelled.collect();
+        for (other, key) in spelled {
+            if !exact.contains_key(&other) {
+                aliases.entry(other).or_insert(key);
+            }
+        }
         let mut families: Vec<usize> = (0..keys.len()).filter(|i| keys[*i].is_family()).collect();
         families.sort_by_key(|i| {
             let pattern = &keys[*i].pattern;
@@ -386,6 +397,22 @@ mod tests {
         let key = FactKey::new("allergies").expect("key");
         assert_eq!(registry.resolve(&key).as_str(), "allergy[]");
         assert!(registry.is_set(&FactKey::new("allergy[]").expect("key")));
+    }
+
+    #[test]
+    fn p1_a_registered_key_is_the_same_one_with_brackets_and_without() {
+        let registry = Registry::builtin();
+        for (spelled, key) in [
+            ("work.cost_centre[]", "work.cost_centre"),
+            ("cost_center[]", "work.cost_centre"),
+            ("city[]", "profile.city"),
+            ("taboo", "taboo[]"),
+            ("health.condition", "health.condition[]"),
+            ("hobby[]", "hobby[]"),
+        ] {
+            assert_eq!(registry.resolve_alias(spelled), key);
+        }
+        assert!(!registry.is_set(&FactKey::new("work.cost_centre[]").expect("key")));
     }
 
     #[test]

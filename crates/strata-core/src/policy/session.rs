@@ -6,10 +6,16 @@
 //! [`summarise`] copies sentences of the kept turns into the range's summary, and [`window`] later shows anchors, newest
 //! turns and summaries within a budget. Order is by turn number everywhere, never by time (cases C063, C065).
 
+mod energy;
+mod topic;
+
+pub use energy::{Access, Accesses, Energies, LOOKED_UP_TURNS, Moment, energy};
+pub use topic::{ContentTurn, TOPIC_MEAN, TOPIC_TURNS, topics_ended};
+
 use super::recall::{Fusion, RecallSettings};
 use crate::record::vocabulary;
 use crate::rule::{Finding, RuleId};
-use crate::text::ValueKind;
+use crate::text::{ValueKind, stands_in};
 use crate::{FactKey, Fault, Timestamp, limits};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +58,15 @@ pub struct SessionSettings {
     /// Whether the turns of a session that ends are kept for 30 days as those of its episode, for SearchTurns. Default true
     /// (rule S14). Without them the episode has its summary only.
     pub archive_turns: bool,
+    /// Whether a change of topic compresses the old topic and leaves an episode of it. Default true; without an embedder that
+    /// makes vectors of turns it changes nothing (rule S7).
+    pub topic_changes: bool,
+    /// Turns after which the energy of what was said, or looked up, has halved: 1..=100,000. Default 200 (rule S9).
+    pub energy_half_life_turns: u32,
+    /// The same in seconds: 1..=31,536,000 (a year). Default 86,400 (rule S9).
+    pub energy_half_life_seconds: i64,
+    /// Energy below which a window leaves a summary out although there is room: 0..=1. Default 0: energy only orders (rule S9).
+    pub energy_floor: f64,
 }
 
 impl Default for SessionSettings {
@@ -72,6 +87,10 @@ impl Default for SessionSettings {
             search_fusion: Fusion::MinMax,
             search_keyword_weight: 2.0,
             archive_turns: true,
+            topic_changes: true,
+            energy_half_life_turns: 200,
+            energy_half_life_seconds: 24 * 3600,
+            energy_floor: 0.0,
         }
     }
 }
@@ -99,6 +118,11 @@ impl SessionSettings {
         within("summary_fan_in", self.summary_fan_in.into(), 2, 16)?;
         within("tool_sentence_tokens", self.tool_sentence_tokens.into(), 8, 1_000)?;
         within("retraction_reach", self.retraction_reach.into(), 1, 1_000)?;
+        within("energy_half_life_turns", self.energy_half_life_turns.into(), 1, 100_000)?;
+        within("energy_half_life_seconds", self.energy_half_life_seconds, 1, 365 * 24 * 3600)?;
+        if !(0.0..=1.0).contains(&self.energy_floor) {
+            return Err(Fault::field("policy.session.energy_floor", "must lie between 0 and 1"));
+        }
         if !(0.0..=10.0).contains(&self.search_keyword_weight) {
             return Err(Fault::field("policy.session.search_keyword_weight", "must lie between 0 and 10"));
         }
@@ -232,6 +256,8 @@ pub struct ClauseSpan {
     pub start: usize,
     /// Byte after the last one.
     pub end: usize,
+    /// Told together with the clause before it, without the mark between them: one of the two is nothing but a name.
+    pub joined: bool,
 }
 
 /// What one sentence of a turn says, for the table of rule S2. Made by `strata_text::turns`.
@@ -248,7 +274,10 @@ pub struct SentenceCues {
     /// What it mentions beside them, letter for letter: things, places, spoken times. Not protected; in the value index
     /// (rules S2h, S3).
     pub mentions: Vec<String>,
-    /// Its clauses, when it has several of which some can be left out: those that tell something.
+    /// Its nouns, letter for letter: in the value index when no summary shows them (rule S3).
+    pub nouns: Vec<String>,
+    /// The parts that tell it, when others can be left out: clauses that tell nothing, forms of politeness. Empty when it is
+    /// told as a whole.
     pub telling: Vec<ClauseSpan>,
     /// Values that the sentence denies: "not 200", "不是200".
     pub denied: Vec<String>,
@@ -423,21 +452,25 @@ impl Anchor {
     /// operations; newest first among equals. Smaller is sooner.
     #[must_use]
     pub fn priority(&self) -> (u8, std::cmp::Reverse<u32>) {
-        let class = match self.rule.0 {
+        (self.class(), std::cmp::Reverse(self.seq))
+    }
+
+    fn class(&self) -> u8 {
+        match self.rule.0 {
             "S2c" => 0,
             "S2e" => 1,
             "S2d" => 2,
             _ if self.retracted_by == 0 => 3,
             _ => 4,
-        };
-        (class, std::cmp::Reverse(self.seq))
+        }
     }
 }
 
 /// One sentence of a summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummarySentence {
-    /// Copied letter for letter from the turns it names.
+    /// Copied letter for letter from the turns it names; by rule, without what tells nothing: forms of politeness, clauses
+    /// beside what is told, the full stop at the end.
     pub text: String,
     /// Turns it comes from, ascending, at least one.
     pub seqs: Vec<u32>,
@@ -901,11 +934,32 @@ struct Unit {
     carries: BTreeMap<String, u64>,
 }
 
-/// Share of the covered turns' tokens that a summary by rule may take, in percent: what is told in more words than half of the
-/// originals' is not compressed.
-const SUMMARY_SHARE: u32 = 57;
+impl Unit {
+    /// Whether all that another one names stands here.
+    fn tells_all_of(&self, other: &Self) -> bool {
+        other.carries.keys().all(|name| stands_in(&self.text, name))
+    }
+
+    /// Whether it names what it carries and says nothing of it: "OK, Thursday 15:00", "好的，林博士".
+    fn is_echo(&self) -> bool {
+        let mut names: Vec<&str> = self.carries.keys().map(String::as_str).collect();
+        names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+        let around = names.iter().fold(self.text.clone(), |text, name| text.replace(name, " "));
+        !names.is_empty()
+            && around.chars().filter(|c| c.is_alphanumeric()).map(|c| if c.is_ascii() { 1 } else { 2 }).sum::<usize>()
+                <= ECHO_LETTERS
+    }
+}
+
+/// Letters around its values that say nothing of them: "with", "at", "好的". One beyond ASCII counts for two.
+const ECHO_LETTERS: usize = 4;
+
+/// Share of the words around names and values that a summary by rule may take, in percent of their tokens in the covered turns.
+/// The names and values stand letter for letter and cost what they cost; of what is said of them more than half is not
+/// compressed.
+const SUMMARY_SHARE: u32 = 50;
 /// Tokens that a summary may take however short its turns are.
-const SUMMARY_FLOOR: u32 = 64;
+const SUMMARY_FLOOR: u32 = 32;
 /// Weight from which a unit is kept for what it is, before those that only carry values: constraints, promises, decisions.
 const FIRST_WEIGHT: u32 = 8;
 
@@ -935,14 +989,57 @@ pub fn summarise(
     cut: &dyn for<'t> Fn(&'t str, u32) -> &'t str,
 ) -> Option<Summary> {
     let (first, last) = (views.first()?, views.last()?);
-    let pairs = tool_pairs(views.iter().map(|v| v.turn));
-    let whole: u32 = views.iter().map(|view| view.turn.tokens).fold(0, u32::saturating_add);
-    let cap = bounds.tokens.min((whole / 100 * SUMMARY_SHARE + whole % 100 * SUMMARY_SHARE / 100).max(SUMMARY_FLOOR));
-    let mut units = Vec::new();
     let mut values = ValueIndex::default();
+    for view in views {
+        if let Some(verdict) = verdicts.get(&view.turn.seq) {
+            index_values(*view, verdict, &mut values);
+        }
+    }
+    let units = units(views, verdicts, bounds, count, cut);
+    let cap = bounds.tokens.min(cap(views, &units, count));
+    let sentences = choose(units, cap);
+    for view in views {
+        if let Some(verdict) = verdicts.get(&view.turn.seq) {
+            index_nouns(*view, verdict, &sentences, &mut values);
+        }
+    }
+    Some(Summary {
+        from: first.turn.seq,
+        to: last.turn.seq,
+        sentences,
+        values: values.into_references(),
+        made_by: Maker::Rules,
+        level: bounds.level,
+        source_hash: source_hash(views.iter().map(|view| view.turn)),
+        from_time: first.turn.time,
+        to_time: last.turn.time,
+    })
+}
+
+/// Tokens that [`summarise`] gives the sentences of these turns at most: the bound, or less where the turns say little.
+#[must_use]
+pub fn summary_cap(
+    views: &[View<'_>],
+    verdicts: &BTreeMap<u32, Verdict>,
+    bounds: SummaryBounds,
+    count: &dyn Fn(&str) -> u32,
+    cut: &dyn for<'t> Fn(&'t str, u32) -> &'t str,
+) -> u32 {
+    bounds.tokens.min(cap(views, &units(views, verdicts, bounds, count, cut), count))
+}
+
+/// All that could be told of these turns, in turn order.
+fn units(
+    views: &[View<'_>],
+    verdicts: &BTreeMap<u32, Verdict>,
+    bounds: SummaryBounds,
+    count: &dyn Fn(&str) -> u32,
+    cut: &dyn for<'t> Fn(&'t str, u32) -> &'t str,
+) -> Vec<Unit> {
+    let pairs = tool_pairs(views.iter().map(|v| v.turn));
+    let mut units = Vec::new();
     for (at, view) in views.iter().enumerate() {
         let Some(verdict) = verdicts.get(&view.turn.seq) else { continue };
-        index_values(*view, verdict, &mut values);
         match verdict.outcome {
             Outcome::Dropped | Outcome::Verbatim => {}
             Outcome::Sentence => units.extend(tool_unit(*view, &pairs, views, bounds.tool_tokens, count, cut)),
@@ -954,21 +1051,21 @@ pub fn summarise(
             }
         }
     }
-    Some(Summary {
-        from: first.turn.seq,
-        to: last.turn.seq,
-        sentences: choose(units, cap),
-        values: values.into_references(),
-        made_by: Maker::Rules,
-        level: bounds.level,
-        source_hash: source_hash(views.iter().map(|view| view.turn)),
-        from_time: first.turn.time,
-        to_time: last.turn.time,
-    })
+    units
+}
+
+/// Tokens that the units of these turns may take together.
+fn cap(views: &[View<'_>], units: &[Unit], count: &dyn Fn(&str) -> u32) -> u32 {
+    let whole = views.iter().map(|view| view.turn.tokens).fold(0, u32::saturating_add);
+    let names: BTreeSet<&str> = units.iter().flat_map(|unit| unit.carries.keys().map(String::as_str)).collect();
+    let names = names.into_iter().map(count).fold(0, u32::saturating_add).min(whole);
+    let around = whole - names;
+    (names + around / 100 * SUMMARY_SHARE + around % 100 * SUMMARY_SHARE / 100).max(SUMMARY_FLOOR)
 }
 
 /// Units within the cap, in turn order. First those that count for what they are, the heaviest first; then those that tell
-/// most values and mentions a token that no kept unit tells yet. What tells nothing new is left out: it stays in its range.
+/// most values and mentions a token that no kept unit tells yet. What tells nothing new, or a mere mention in too many words,
+/// is left out: it stays in its range.
 fn choose(units: Vec<Unit>, cap: u32) -> Vec<SummarySentence> {
     let mut order: Vec<usize> = (0..units.len()).filter(|i| units[*i].weight >= FIRST_WEIGHT).collect();
     // Among equals the newer one: it is the current state.
@@ -985,20 +1082,29 @@ fn choose(units: Vec<Unit>, cap: u32) -> Vec<SummarySentence> {
             told.extend(unit.carries.keys().map(String::as_str));
         }
     }
-    let mut rest: Vec<usize> = (0..units.len()).filter(|i| units[*i].weight < FIRST_WEIGHT).collect();
-    while !rest.is_empty() {
-        // Gains shrink as units are kept: the best of now is taken, as long as it tells something new.
+    // An echo is the shortest way to tell a value, and tells nothing of it: it waits until those that say more were asked.
+    let bare: Vec<bool> = units.iter().map(Unit::is_echo).collect();
+    let said_fully = |echo: &Unit| units.iter().zip(&bare).any(|(unit, bare)| !bare && unit.tells_all_of(echo));
+    let (echoes, mut rest): (Vec<usize>, Vec<usize>) =
+        (0..units.len()).filter(|i| units[*i].weight < FIRST_WEIGHT).partition(|i| bare[*i] && said_fully(&units[*i]));
+    let mut echoes = Some(echoes);
+    loop {
+        // Gains shrink as units are kept: the best of now is taken.
         let gain = |i: usize| {
             let unit = &units[i];
-            // What is told already counts little: it fills what room is left, with what another turn says of it.
-            let new: u64 =
-                unit.carries.iter().map(|(value, counts)| if told.contains(value.as_str()) { 1 } else { 6 * counts }).sum();
-            // A unit that carries nothing by name was weighed for something else: it counts as one.
-            let new = if unit.carries.is_empty() { 1 } else { new };
-            (1_000 * new * u64::from(unit.weight)) / u64::from(unit.tokens.max(1))
+            let new = || unit.carries.iter().filter(|(value, _)| !told.contains(value.as_str())).map(|(_, counts)| *counts);
+            // A unit that carries nothing by name was weighed for something else: it counts as a mention.
+            let all = if unit.carries.is_empty() { MENTION_COUNTS } else { new().sum() };
+            let gain = 1_000 * all * u64::from(unit.weight) / u64::from(unit.tokens.max(1));
+            // A protected value is told as long as there is room (rule S3).
+            if new().any(|counts| counts >= VALUE_COUNTS) { gain.max(LEAST_GAIN) } else { gain }
         };
-        rest.retain(|i| units[*i].tokens <= left && gain(*i) > 0 && !seen.contains(units[*i].text.as_str()));
-        let Some(best) = rest.iter().copied().max_by_key(|i| (gain(*i), *i)) else { break };
+        rest.retain(|i| units[*i].tokens <= left && gain(*i) >= LEAST_GAIN && !seen.contains(units[*i].text.as_str()));
+        let Some(best) = rest.iter().copied().max_by_key(|i| (gain(*i), *i)) else {
+            let Some(echoes) = echoes.take() else { break };
+            rest = echoes.into_iter().filter(|i| !kept.iter().any(|k| units[*k].tells_all_of(&units[*i]))).collect();
+            continue;
+        };
         let unit = &units[best];
         left -= unit.tokens;
         seen.insert(unit.text.as_str());
@@ -1010,12 +1116,31 @@ fn choose(units: Vec<Unit>, cap: u32) -> Vec<SummarySentence> {
     units.iter().enumerate().filter(|(i, _)| kept.contains(i)).map(sentence).collect()
 }
 
-/// What sentences carry by name: a protected value counts three times a mention.
+/// What sentences carry by name: protected values and mentions, the outermost of those that lie within each other. What is
+/// protected, or holds something protected, counts more than a mention.
 fn carried(sentences: &[SentenceCues]) -> BTreeMap<String, u64> {
-    let mentions = sentences.iter().flat_map(|s| &s.mentions).map(|mention| (mention.clone(), 1));
-    let values = sentences.iter().flat_map(|s| &s.values).map(|value| (value.text.clone(), 3));
-    mentions.chain(values).collect()
+    let mut carried = BTreeMap::new();
+    for sentence in sentences {
+        for mention in &sentence.mentions {
+            let holds = sentence.values.iter().any(|value| mention.contains(value.text.as_str()));
+            carried.insert(mention.clone(), if holds { VALUE_COUNTS } else { MENTION_COUNTS });
+        }
+        for value in &sentence.values {
+            if !sentence.mentions.iter().any(|mention| mention.contains(value.text.as_str())) {
+                carried.insert(value.text.clone(), VALUE_COUNTS);
+            }
+        }
+    }
+    carried
 }
+
+/// What a protected value counts that no kept unit tells yet.
+const VALUE_COUNTS: u64 = 3;
+/// What a mention counts then.
+const MENTION_COUNTS: u64 = 2;
+/// Least gain of a unit that tells no new protected value: counts by weight in a thousand tokens. One mention in a statement
+/// of the assistant (2 by 4) is worth up to 24 tokens, one in a question up to 12.
+const LEAST_GAIN: u64 = 333;
 
 fn sentence_units(views: &[View<'_>], at: usize, verdict: &Verdict, count: &dyn Fn(&str) -> u32) -> Vec<Unit> {
     let View { turn, cues } = views[at];
@@ -1047,36 +1172,58 @@ fn sentence_units(views: &[View<'_>], at: usize, verdict: &Verdict, count: &dyn 
         if worth > 0 && !group.clone().any(taken) {
             let whole = &turn.text[sentences[i].start..sentences[end].end];
             let text = if i == end { told(&turn.text, &sentences[i]) } else { whole.to_owned() };
-            let tokens = if text.len() == whole.len() && i == end { sentences[i].tokens } else { count(&text) };
-            units.push(Unit { text, seqs: vec![turn.seq], tokens, weight: worth, carries: carried(members) });
+            units.push(Unit { tokens: count(&text), text, seqs: vec![turn.seq], weight: worth, carries: carried(members) });
         }
         i = end + 1;
     }
     units
 }
 
-/// The telling clauses of a sentence, letter for letter, with the marks that stand between them; the whole sentence where
-/// none can be left out.
+/// Marks that end a clause.
+const CLAUSE_MARKS: [char; 4] = [',', '，', ';', '；'];
+
+/// Marks that end a statement: alone in its entry a sentence tells as much without them.
+const FULL_STOPS: [char; 7] = ['.', '。', '．', '!', '！', '~', '～'];
+
+/// The telling parts of a sentence, letter for letter, with the marks that stand between its clauses; the whole sentence where
+/// nothing can be left out. Never with a full stop, always with a question mark.
 fn told(text: &str, sentence: &SentenceCues) -> String {
-    let whole = &text[sentence.start..sentence.end];
-    let Some(last) = sentence.telling.last() else { return whole.to_owned() };
-    let mut out = String::with_capacity(whole.len());
-    for (at, clause) in sentence.telling.iter().enumerate() {
-        out.push_str(&text[clause.start..clause.end]);
+    let Some(last) = sentence.telling.last() else {
+        return without_stop(&text[sentence.start..sentence.end], sentence).to_owned();
+    };
+    let mut out = String::with_capacity(sentence.end - sentence.start);
+    for (at, part) in sentence.telling.iter().enumerate() {
+        out.push_str(&text[part.start..part.end]);
         if let Some(next) = sentence.telling.get(at + 1) {
-            // The mark behind this clause; what it separated from this one is left out.
-            let mark: String = text[clause.end..next.start].chars().take_while(|c| !c.is_alphanumeric()).collect();
-            out.push_str(&mark);
+            let gap = &text[part.end..next.start];
+            // Two values with no more than a space between them would be read as one: "50元，6位".
+            let ends_in_value = || sentence.values.iter().any(|value| text[part.start..part.end].ends_with(value.text.as_str()));
+            if next.joined && !(text[next.start..].starts_with(char::is_numeric) && ends_in_value()) {
+                out.push(' ');
+            } else if let Some(mark) = gap.find(CLAUSE_MARKS) {
+                // The mark behind this clause; what it separated from this one is left out.
+                out.extend(gap[mark..].chars().take_while(|c| !c.is_alphanumeric()));
+            } else if gap.starts_with(' ') && !text[next.start..].starts_with(' ') {
+                out.push(' ');
+            }
         }
     }
-    // The mark that ends the sentence; a full stop where what it asked is left out.
     let rest = &text[last.end..sentence.end];
-    if rest.chars().any(char::is_alphanumeric) {
-        out.push_str(if rest.is_ascii() { "." } else { "。" });
-    } else {
-        out.push_str(rest.trim_end());
+    // The mark that ends the sentence, unless a clause of it is left out.
+    if !rest.find(CLAUSE_MARKS).is_some_and(|mark| rest[mark..].contains(char::is_alphanumeric)) {
+        let mark = rest.rfind(char::is_alphanumeric).map_or(0, |at| at + rest[at..].chars().next().map_or(0, char::len_utf8));
+        out.push_str(rest[mark..].trim_end());
     }
-    out
+    without_stop(&out, sentence).to_owned()
+}
+
+/// A sentence without the stop at its end, which may be the end of a value or of a shortened word too: "at 7 p.m.".
+fn without_stop<'t>(told: &'t str, sentence: &SentenceCues) -> &'t str {
+    let shorter = told.trim_end_matches(FULL_STOPS);
+    let named = sentence.values.iter().map(|value| &value.text).chain(&sentence.mentions);
+    let ends_name = named.into_iter().any(|name| name.ends_with(FULL_STOPS) && told.ends_with(name.as_str()));
+    let shortened = shorter.rsplit(char::is_whitespace).next().is_some_and(|word| word.contains('.') && told.ends_with('.'));
+    if ends_name || shortened || shorter.is_empty() { told } else { shorter }
 }
 
 /// Weight of a sentence against the cap; zero for what has no consumer (A33).
@@ -1098,10 +1245,10 @@ fn weight(sentence: &SentenceCues, role: Role) -> u32 {
         0
     };
     let user = u32::from(role == Role::User);
-    // A question asserts nothing: it goes first when the cap presses.
-    match (by_cue, sentence.question) {
+    // A question asserts nothing: it counts half. A polite request says what is wanted.
+    match (by_cue, sentence.question && !sentence.request) {
         (0, _) => 0,
-        (w, true) => (w / 2).max(1),
+        (w, true) => w,
         (w, false) => 2 * w + user,
     }
 }
@@ -1139,6 +1286,11 @@ fn tool_unit(
 struct ValueIndex(BTreeMap<String, (u32, u32)>);
 
 impl ValueIndex {
+    fn add(&mut self, value: &str, seq: u32) {
+        let entry = self.0.entry(value.to_owned()).or_insert((seq, seq));
+        entry.1 = seq;
+    }
+
     fn into_references(self) -> Vec<ValueReference> {
         let mut references = BTreeSet::new();
         for (value, (first, newest)) in self.0 {
@@ -1149,22 +1301,37 @@ impl ValueIndex {
     }
 }
 
+/// Whether a sentence of a turn may be told at all: wording withdrawn as a whole protects nothing; a corrected sentence loses
+/// only what was corrected.
+fn is_told(view: View<'_>, verdict: &Verdict, sentence: usize) -> bool {
+    let taken = verdict.retracted_sentences.contains(&(sentence as u32));
+    view.turn.role != Role::System && !(taken && verdict.denied.is_empty() && verdict.rule.0 != "S2a")
+}
+
 fn index_values(view: View<'_>, verdict: &Verdict, index: &mut ValueIndex) {
-    if view.turn.role == Role::System {
-        return;
-    }
-    for (i, sentence) in view.cues.sentences.iter().enumerate() {
-        // Wording withdrawn as a whole protects nothing; a corrected sentence loses only what was corrected.
+    for (i, sentence) in view.cues.sentences.iter().enumerate().filter(|(i, _)| is_told(view, verdict, *i)) {
         let taken = verdict.retracted_sentences.contains(&(i as u32));
-        if taken && verdict.denied.is_empty() && verdict.rule.0 != "S2a" {
-            continue;
-        }
         for value in sentence.values.iter().map(|value| &value.text).chain(&sentence.mentions) {
             if taken && verdict.denied.contains(value) && verdict.rule.0 != "S2a" {
                 continue;
             }
-            let entry = index.0.entry(value.clone()).or_insert((view.turn.seq, view.turn.seq));
-            entry.1 = view.turn.seq;
+            index.add(value, view.turn.seq);
+        }
+    }
+}
+
+/// Adds the nouns of a turn that neither the summary shows nor the index holds within a longer entry: what there was no room
+/// for is still found (rule S3).
+fn index_nouns(view: View<'_>, verdict: &Verdict, shown: &[SummarySentence], index: &mut ValueIndex) {
+    for (_, sentence) in view.cues.sentences.iter().enumerate().filter(|(i, _)| is_told(view, verdict, *i)) {
+        let own = || sentence.values.iter().map(|value| &value.text).chain(&sentence.mentions);
+        for noun in &sentence.nouns {
+            let held = shown.iter().any(|told| told.text.contains(noun.as_str()))
+                || own().any(|entry| entry.contains(noun.as_str()))
+                || verdict.denied.iter().any(|denied| denied.contains(noun.as_str()));
+            if !held {
+                index.add(noun, view.turn.seq);
+            }
         }
     }
 }
@@ -1205,13 +1372,19 @@ pub fn range_due(settings: &SessionSettings, pending: &[Turn], keep: u32) -> Opt
         }
         kept = kept.min(fits.max(2));
     }
-    let mut to = last.checked_sub(kept)?;
-    let pairs = tool_pairs(pending);
-    // A result beyond the end pulls the end back before its call.
+    whole_calls(pending, SeqRange { from: first, to: last.checked_sub(kept)? })
+}
+
+/// The range, ending earlier where it would part a tool call from its results (rule S6): a result beyond the end pulls the end
+/// back before its call. None when nothing is left. `turns` are those of the range and all later ones.
+#[must_use]
+pub fn whole_calls(turns: &[Turn], range: SeqRange) -> Option<SeqRange> {
+    let SeqRange { from, mut to } = range;
+    let pairs = tool_pairs(turns);
     while let Some(call) = pairs.iter().filter(|(result, call)| **call <= to && **result > to).map(|(_, call)| *call).min() {
         to = call.checked_sub(1)?;
     }
-    (to >= first).then_some(SeqRange { from: first, to })
+    (to >= from).then_some(SeqRange { from, to })
 }
 
 /// Adjacent ranges to be remade as one from their originals (rule S4): the oldest `fan_in` of the finest coarseness that
@@ -1277,6 +1450,8 @@ pub struct WindowInput<'a> {
     pub anchors: &'a [(Anchor, Turn)],
     /// Summaries, oldest first, disjoint.
     pub summaries: &'a [Summary],
+    /// Their energies, and those of the anchors (rule S9).
+    pub energies: &'a Energies,
 }
 
 /// What a window shows: turn numbers and indices into the input, each in order of number.
@@ -1298,8 +1473,9 @@ pub struct Window {
     pub turns_left_out: u32,
 }
 
-/// Fills a budget: the instruction turn, anchors up to their share, the newest turns, then summaries, newest first; whole
-/// items only, never over the budget (rules S6, S11; cases C099, C101, C116). A tool call and its results are shown
+/// Fills a budget: the instruction turn, anchors up to their share, the newest turns, then summaries; whole items only, never
+/// over the budget (rules S6, S11; cases C099, C101, C116). What has more energy comes first, of anchors within one kind of
+/// reason; newest first among equals; a summary without energy is left out (rule S9). A tool call and its results are shown
 /// together or not at all; a result whose call is not there is not shown. An anchor among the newest turns is shown once.
 #[must_use]
 pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
@@ -1325,7 +1501,12 @@ pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
         units.entry(head).or_default().push(anchor);
     }
     let mut queue: Vec<(u32, &Vec<&(Anchor, Turn)>)> = units.iter().map(|(head, unit)| (*head, unit)).collect();
-    queue.sort_by_key(|(_, unit)| unit.iter().map(|(a, _)| a.priority()).min());
+    let energy = |unit: &[&(Anchor, Turn)]| unit.iter().map(|(a, _)| input.energies.anchor(a.seq)).fold(0.0, f64::max);
+    let class = |unit: &[&(Anchor, Turn)]| unit.iter().map(|(a, _)| a.class()).min();
+    queue.sort_by(|(_, a), (_, b)| {
+        let newer = |unit: &[&(Anchor, Turn)]| unit.iter().map(|(a, _)| a.priority()).min();
+        class(a).cmp(&class(b)).then_with(|| energy(b).total_cmp(&energy(a))).then_with(|| newer(a).cmp(&newer(b)))
+    });
     let mut chosen: BTreeSet<u32> = BTreeSet::new();
     for (head, unit) in queue {
         let members: BTreeSet<u32> = unit.iter().map(|(a, _)| a.seq).collect();
@@ -1379,12 +1560,15 @@ pub fn window(input: WindowInput<'_>, budget: WindowBudget) -> Window {
     shown.anchors = chosen.iter().copied().filter(|seq| !in_suffix(*seq)).collect();
     shown.anchors_left_out = ordered.iter().map(|(a, _)| a.seq).filter(|seq| !chosen.contains(seq) && !in_suffix(*seq)).collect();
 
-    for (i, summary) in input.summaries.iter().enumerate().rev() {
+    let mut by_energy: Vec<usize> = (0..input.summaries.len()).rev().filter(|i| input.energies.summary(*i) > 0.0).collect();
+    by_energy.sort_by(|a, b| input.energies.summary(*b).total_cmp(&input.energies.summary(*a)));
+    for i in by_energy {
+        let summary = &input.summaries[i];
         if !summary.sentences.is_empty() && left.pay(0, summary.tokens()) {
             shown.summaries.push(i);
         }
     }
-    shown.summaries.reverse();
+    shown.summaries.sort_unstable();
     shown.tokens = budget.tokens - left.tokens;
     // A range with nothing worth keeping is covered by its empty summary at no cost.
     let covered =
@@ -1554,6 +1738,40 @@ mod tests {
     }
 
     #[test]
+    fn a45_s9_energy_orders_what_a_budget_shows_and_never_how_it_stands() {
+        let summary = |from: u32| Summary {
+            from,
+            to: from + 9,
+            sentences: vec![SummarySentence { text: "s".into(), seqs: vec![from], tokens: 10 }],
+            values: Vec::new(),
+            made_by: Maker::Rules,
+            level: 0,
+            source_hash: String::new(),
+            from_time: Timestamp::ZERO,
+            to_time: Timestamp::ZERO,
+        };
+        let summaries = [summary(1), summary(11), summary(21), summary(31)];
+        let anchor = |seq: u32, rule| (Anchor { seq, rule: RuleId(rule), retracted_by: 0 }, turn(seq, Role::User, 10));
+        let anchors = [anchor(2, "S2e"), anchor(12, "S2e"), anchor(22, "S2e"), anchor(32, "S2d")];
+        let shown = |energies: &Energies, tokens: u32| {
+            let input = WindowInput { last: 40, tail: &[], system: None, anchors: &anchors, summaries: &summaries, energies };
+            let shown = window(input, WindowBudget { turns: 10, tokens, anchor_percent: 50 });
+            (shown.anchors, shown.summaries, shown.anchors_left_out, shown.turns_left_out)
+        };
+        // Without energies the newest come first.
+        let none = Energies::default();
+        assert_eq!(shown(&none, 40), (vec![12, 22], vec![2, 3], vec![2, 32], 19));
+        // With them the strongest do; a reason still goes before energy, and order is by number.
+        let energies = Energies {
+            summaries: vec![0.9, 0.1, 0.8, 0.0],
+            anchors: BTreeMap::from([(2, 0.7), (12, 0.6), (22, 0.1), (32, 1.0)]),
+        };
+        assert_eq!(shown(&energies, 40), (vec![2, 12], vec![0, 2], vec![22, 32], 19));
+        // Room for everything: what has no energy is left out, and counted.
+        assert_eq!(shown(&energies, 400), (vec![2, 12, 22, 32], vec![0, 1, 2], vec![], 9));
+    }
+
+    #[test]
     fn s11_c099_c116_a_window_holds_every_budget_and_counts_honestly() {
         // A small generator: the same cases every time.
         let mut state = 7_u32;
@@ -1597,7 +1815,12 @@ mod tests {
             let system = turns.iter().rfind(|t| t.role == Role::System);
             let tail = &turns[floor as usize..];
             let budget = WindowBudget { turns: random(12), tokens: random(60), anchor_percent: 60 };
-            let shown = window(WindowInput { last, tail, system, anchors: &anchors, summaries: &summaries }, budget);
+            let energies = Energies {
+                summaries: vec![f64::from(random(3)) / 2.0],
+                anchors: turns.iter().map(|t| (t.seq, f64::from(random(5)) / 4.0)).collect(),
+            };
+            let input = WindowInput { last, tail, system, anchors: &anchors, summaries: &summaries, energies: &energies };
+            let shown = window(input, budget);
 
             let texts: BTreeSet<u32> = shown.anchors.iter().chain(&shown.turns).copied().collect();
             let count = texts.len() as u32 + u32::from(shown.system);
@@ -1622,6 +1845,7 @@ mod tests {
             for (result, call) in &pairs {
                 assert!(!texts.contains(call) || texts.contains(result), "{call} without {result}: {shown:?}");
             }
+            assert!(shown.summaries.is_empty() || energies.summary(0) > 0.0, "nothing without energy is shown");
             let covered = if shown.summaries.is_empty() { 0 } else { floor };
             let extra =
                 texts.iter().copied().chain(system.filter(|_| shown.system).map(|s| s.seq)).filter(|s| *s > covered).count()
@@ -1652,9 +1876,36 @@ mod tests {
         };
         let texts = |cap| choose(units(), cap).into_iter().map(|s| s.text).collect::<Vec<_>>();
         assert_eq!(texts(20), ["dense", "never after nine"], "constraints first, then the densest");
-        assert_eq!(texts(30), ["dense", "again", "never after nine"], "what is told already fills the rest");
+        assert_eq!(texts(30), ["dense", "never after nine"], "what is told already is not told again");
         assert_eq!(texts(10), ["never after nine"]);
         assert!(texts(5).is_empty());
+        let told = |units: Vec<Unit>| choose(units, 100).into_iter().map(|s| s.text).collect::<Vec<_>>();
+        let wordy = |counts| vec![unit("wordy", 90, 4, &[("a", counts)])];
+        assert!(told(wordy(MENTION_COUNTS)).is_empty(), "a mention in too many words stays in its range");
+        assert_eq!(told(wordy(VALUE_COUNTS)), ["wordy"], "a protected value is told as long as there is room");
+    }
+
+    #[test]
+    fn s3_names_and_values_cost_what_they_cost_and_the_words_around_them_half() {
+        let turns = [turn(1, Role::User, 300), turn(2, Role::User, 100)];
+        let cues = TurnCues::default();
+        let views: Vec<View<'_>> = turns.iter().map(|turn| View { turn, cues: &cues }).collect();
+        let unit = |carries: &[&str]| Unit {
+            text: String::new(),
+            seqs: vec![1],
+            tokens: 1,
+            weight: 6,
+            carries: carries.iter().map(|name| ((*name).to_owned(), VALUE_COUNTS)).collect(),
+        };
+        let letters = |text: &str| text.chars().count() as u32;
+        assert_eq!(cap(&views, &[], &letters), 200);
+        assert_eq!(
+            cap(&views, &[unit(&["x".repeat(100).as_str()]), unit(&["x".repeat(100).as_str()])], &letters),
+            250,
+            "each once"
+        );
+        assert_eq!(cap(&views, &[unit(&["x".repeat(900).as_str()])], &letters), 400, "never more than all");
+        assert_eq!(cap(&views[..0], &[], &letters), SUMMARY_FLOOR);
     }
 
     #[test]
@@ -1662,12 +1913,48 @@ mod tests {
         let text = "你好，我想找4分以上的景点，你有什么推荐吗？";
         let clause = |part: &str| {
             let start = text.find(part).expect("a part");
-            ClauseSpan { start, end: start + part.len() }
+            ClauseSpan { start, end: start + part.len(), joined: false }
         };
         let cues = |telling: Vec<ClauseSpan>| SentenceCues { start: 0, end: text.len(), telling, ..SentenceCues::default() };
-        assert_eq!(told(text, &cues(vec![clause("我想找4分以上的景点")])), "我想找4分以上的景点。");
+        assert_eq!(told(text, &cues(vec![clause("我想找4分以上的景点")])), "我想找4分以上的景点");
         assert_eq!(told(text, &cues(vec![clause("你好"), clause("你有什么推荐吗")])), "你好，你有什么推荐吗？");
         assert_eq!(told(text, &cues(Vec::new())), text);
+    }
+
+    #[test]
+    fn s4_a_sentence_is_told_without_its_full_stop_and_a_bare_name_with_its_neighbour() {
+        let whole = |text: &str, values: &[&str]| {
+            let values = values.iter().map(|v| CuedValue { kind: ValueKind::Time, text: (*v).to_owned() }).collect();
+            told(text, &SentenceCues { start: 0, end: text.len(), values, ..SentenceCues::default() })
+        };
+        for (text, values, wanted) in [
+            ("It costs $20.", vec!["$20"], "It costs $20"),
+            ("价格是50元。", vec!["50元"], "价格是50元"),
+            ("太好了！！", vec![], "太好了"),
+            ("It opens at 7 p.m.", vec!["7 p.m."], "It opens at 7 p.m."),
+            ("He lives in the U.S.", vec![], "He lives in the U.S."),
+            ("Is it $20?", vec!["$20"], "Is it $20?"),
+            ("多少钱？", vec![], "多少钱？"),
+            ("１２元．", vec![], "１２元"),
+            ("مرحبا 5.", vec![], "مرحبا 5"),
+            ("👍!", vec![], "👍"),
+            ("ok\u{200b}.", vec![], "ok\u{200b}"),
+            ("...", vec![], "..."),
+            ("", vec![], ""),
+        ] {
+            assert_eq!(whole(text, &values), wanted, "{text}");
+        }
+        let text = "评分不错，4.8分。";
+        let span = |part: &str, joined| {
+            let start = text.find(part).expect("a part");
+            ClauseSpan { start, end: start + part.len(), joined }
+        };
+        let cues = |telling| SentenceCues { start: 0, end: text.len(), telling, ..SentenceCues::default() };
+        assert_eq!(told(text, &cues(vec![span("评分不错", false), span("4.8分", true)])), "评分不错 4.8分");
+        assert_eq!(told(text, &cues(vec![span("评分不错", false), span("4.8分", false)])), "评分不错，4.8分");
+        let values = vec![CuedValue { kind: ValueKind::Amount, text: "不错".to_owned() }];
+        let cues = SentenceCues { values, ..cues(vec![span("评分不错", false), span("4.8分", true)]) };
+        assert_eq!(told(text, &cues), "评分不错，4.8分", "two values stay apart");
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! Whether a summary is true to the turns it was made from (rules S3 to S5): the one judgement over summaries that a
-//! client or a model made, which the summaries of `policy::session` pass as well.
+//! client or a model made, which the summaries of `policy::session` pass as well. Sentences over records of long-term memory
+//! are judged by it too (rule F5).
 //!
 //! What a sentence says is read by `strata_text::turns::statements`; what follows from it is decided here. A summary may
 //! be weaker than its turns, never stronger, and loses no protected value while there is room for it.
 
-use super::session::{Outcome, Role, SentenceCues, Shape, Summary, SummaryBounds, Turn, Verdict, View};
+use super::session::{Outcome, Role, SentenceCues, Shape, Summary, SummaryBounds, SummarySentence, Verdict, View};
 use crate::rule::RuleId;
 use crate::text::{Certainty, Leaning, Negation, ProtectedValue, Relation, TextFeatures, letter_pairs, reverses, turns_round};
 use crate::{Fault, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Flaws named in one refusal: enough to mend a summary, never a page of them.
-const FLAWS_NAMED: usize = 16;
+pub(super) const FLAWS_NAMED: usize = 16;
 /// Characters of a value in a refusal: it travels in a header.
 const VALUE_CHARS: usize = 120;
 
@@ -39,6 +40,17 @@ pub struct Language<'a> {
 
 /// Values that stand in none of the texts.
 pub type MissingFn = dyn Fn(&[ProtectedValue], &[(&str, &[ProtectedValue])]) -> Vec<ProtectedValue>;
+
+/// What a sentence of a summary may come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    /// Its number, by which sentences name it.
+    pub number: u32,
+    /// Who says it.
+    pub role: Role,
+    /// Its words.
+    pub text: &'a str,
+}
 
 /// What is wrong with a summary. Sentences are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +118,7 @@ pub enum Strengthening {
     TurnedRound,
 }
 
-fn shortened(value: &str) -> String {
+pub(super) fn shortened(value: &str) -> String {
     value.chars().take(VALUE_CHARS).collect()
 }
 
@@ -135,19 +147,20 @@ impl Flaw {
         }
     }
 
-    /// What is wrong and what would be right, in one sentence. Names the value: it is the caller's own (rule S3).
+    /// What is wrong and what would be right, in one sentence. Names the value: it is the caller's own (rule S3). `of` is what
+    /// sentences come from: "turn", "record".
     #[must_use]
-    pub fn describe(&self) -> String {
+    pub fn describe(&self, of: &str) -> String {
         match self {
-            Self::Reference { seq: 0, .. } => "names no turn; every sentence names the turns it comes from".to_owned(),
-            Self::Reference { seq, .. } => format!("names turn {seq}, which is not in the range"),
+            Self::Reference { seq: 0, .. } => format!("names no {of}; every sentence names the {of}s it comes from"),
+            Self::Reference { seq, .. } => format!("names {of} {seq}, which is not in the range"),
             Self::TooLong { tokens, allowed } => format!("has {tokens} tokens; at most {allowed} are allowed"),
             Self::Lost { value, seq } => {
                 let value = shortened(value);
                 format!("\"{value}\" of turn {seq} is in no sentence and in no anchored turn; keep it letter for letter")
             }
             Self::Changed { value, .. } => {
-                format!("\"{}\" stands in none of the turns that the sentence names", shortened(value))
+                format!("\"{}\" stands in none of the {of}s that the sentence names", shortened(value))
             }
             Self::Retracted { .. } => "says only what was taken back; leave it out".to_owned(),
             Self::Stronger { seq, how, .. } => {
@@ -160,7 +173,7 @@ impl Flaw {
                     Strengthening::Reversed => "says it the other way round: who does it and whom it concerns",
                     Strengthening::TurnedRound => "sets the bound, the time or the duty the other way round",
                 };
-                format!("turn {seq} {what}; a summary may be weaker than its turns, never stronger")
+                format!("{of} {seq} {what}; a summary may be weaker than its {of}s, never stronger")
             }
         }
     }
@@ -169,7 +182,7 @@ impl Flaw {
 /// The refusal of a summary: every flaw with its rule, the first value also in the metadata.
 #[must_use]
 pub fn refusal(flaws: &[Flaw]) -> Fault {
-    let first = flaws.first().map(|flaw| format!("{}: {}", flaw.subject(), flaw.describe())).unwrap_or_default();
+    let first = flaws.first().map(|flaw| format!("{}: {}", flaw.subject(), flaw.describe("turn"))).unwrap_or_default();
     let more = flaws.len().saturating_sub(1);
     let text = if more == 0 { first } else { format!("{first}; and {more} more") };
     let mut fault = Fault::new(Reason::SummaryRefused, format!("the summary is not true to its turns: {text}"));
@@ -181,7 +194,7 @@ pub fn refusal(flaws: &[Flaw]) -> Fault {
         fault = fault.with("value", value);
     }
     for flaw in flaws.iter().take(FLAWS_NAMED) {
-        fault = fault.rule(flaw.rule().0, flaw.subject(), flaw.describe());
+        fault = fault.rule(flaw.rule().0, flaw.subject(), flaw.describe("turn"));
     }
     fault
 }
@@ -213,10 +226,26 @@ pub fn verify(
     if summary.tokens() > allowed {
         flaws.push(Flaw::TooLong { tokens: summary.tokens(), allowed });
     }
-    let turns: BTreeMap<u32, &View<'_>> = views.iter().map(|view| (view.turn.seq, view)).collect();
+    let given =
+        views.iter().map(|view| (view.turn.seq, Said { number: view.turn.seq, role: view.turn.role, text: &view.turn.text }));
+    flaws.extend(judge(&summary.sentences, &given.collect(), verdicts, language));
+    lost(summary, views, verdicts, anchored, bounds, language, &mut flaws);
+    if flaws.is_empty() { Ok(()) } else { Err(flaws) }
+}
+
+/// Judges sentences one by one: what they name is there, holds their values, and says as much as they do (rules S3 to S5).
+/// `given` is what they may name, by number; `verdicts` say what of it was taken back, if anything.
+#[must_use]
+pub fn judge(
+    sentences: &[SummarySentence],
+    given: &BTreeMap<u32, Said<'_>>,
+    verdicts: &BTreeMap<u32, Verdict>,
+    language: Language<'_>,
+) -> Vec<Flaw> {
+    let mut flaws = Vec::new();
     let mut read: BTreeMap<u32, Vec<Statement>> = BTreeMap::new();
-    for (at, sentence) in summary.sentences.iter().enumerate() {
-        if let Some(seq) = sentence.seqs.iter().find(|seq| !turns.contains_key(seq)) {
+    for (at, sentence) in sentences.iter().enumerate() {
+        if let Some(seq) = sentence.seqs.iter().find(|seq| !given.contains_key(seq)) {
             flaws.push(Flaw::Reference { sentence: at, seq: *seq });
             continue;
         }
@@ -225,20 +254,19 @@ pub fn verify(
             continue;
         }
         for seq in &sentence.seqs {
-            let turn = turns[seq].turn;
-            read.entry(*seq).or_insert_with(|| (language.read)(&turn.text, turn.role));
+            let said = given[seq];
+            read.entry(*seq).or_insert_with(|| (language.read)(said.text, said.role));
         }
-        let cited: Vec<(&Turn, &[Statement])> = sentence.seqs.iter().map(|seq| (turns[seq].turn, read[seq].as_slice())).collect();
+        let cited: Vec<(Said<'_>, &[Statement])> = sentence.seqs.iter().map(|seq| (given[seq], read[seq].as_slice())).collect();
         judge_sentence(at, &sentence.text, &cited, verdicts, language, &mut flaws);
     }
-    lost(summary, views, verdicts, anchored, bounds, language, &mut flaws);
-    if flaws.is_empty() { Ok(()) } else { Err(flaws) }
+    flaws
 }
 
-fn sources<'s>(cited: &[(&Turn, &'s [Statement])], verdicts: &BTreeMap<u32, Verdict>) -> Vec<Source<'s>> {
+fn sources<'s>(cited: &[(Said<'_>, &'s [Statement])], verdicts: &BTreeMap<u32, Verdict>) -> Vec<Source<'s>> {
     let mut out = Vec::new();
-    for (turn, statements) in cited {
-        let verdict = verdicts.get(&turn.seq);
+    for (said, statements) in cited {
+        let verdict = verdicts.get(&said.number);
         // A sentence that was only corrected in part still says the rest.
         let taken = |i: usize| {
             verdict.is_some_and(|v| v.rule.0 != "S2a" && v.denied.is_empty() && v.retracted_sentences.contains(&(i as u32)))
@@ -247,7 +275,7 @@ fn sources<'s>(cited: &[(&Turn, &'s [Statement])], verdicts: &BTreeMap<u32, Verd
             let doubt = |at: Option<usize>| at.and_then(|at| statements.get(at)).is_some_and(|s| s.cues.hedge_only);
             let hedged = doubt(i.checked_sub(1)) || doubt(Some(i + 1));
             let certainty = if hedged { Certainty::Hedged } else { statement.features.certainty };
-            out.push(Source { seq: turn.seq, statement, certainty });
+            out.push(Source { seq: said.number, statement, certainty });
         }
     }
     out
@@ -256,7 +284,7 @@ fn sources<'s>(cited: &[(&Turn, &'s [Statement])], verdicts: &BTreeMap<u32, Verd
 fn judge_sentence(
     at: usize,
     text: &str,
-    cited: &[(&Turn, &[Statement])],
+    cited: &[(Said<'_>, &[Statement])],
     verdicts: &BTreeMap<u32, Verdict>,
     language: Language<'_>,
     flaws: &mut Vec<Flaw>,
@@ -268,8 +296,8 @@ fn judge_sentence(
     }
     let quoted: Vec<(&str, Vec<ProtectedValue>)> = cited
         .iter()
-        .map(|(turn, statements)| {
-            (turn.text.as_str(), statements.iter().flat_map(|s| s.features.values.iter().cloned()).collect::<Vec<_>>())
+        .map(|(said, statements)| {
+            (said.text, statements.iter().flat_map(|s| s.features.values.iter().cloned()).collect::<Vec<_>>())
         })
         .collect();
     let quotes: Vec<(&str, &[ProtectedValue])> = quoted.iter().map(|(text, values)| (*text, values.as_slice())).collect();
@@ -278,9 +306,12 @@ fn judge_sentence(
     for claim in &claims {
         let foreign = (language.missing)(&claim.features.values, &quotes)
             .into_iter()
-            .find(|value| !cited.iter().any(|(turn, _)| copied(&turn.text, &value.text, text, language)));
+            .find(|value| !cited.iter().any(|(said, _)| copied(said.text, &value.text, text, language)));
         if let Some(value) = foreign {
             flaws.push(Flaw::Changed { value: value.text, sentence: at });
+        }
+        if overturned(claim, cited, verdicts) {
+            flaws.push(Flaw::Retracted { sentence: at });
         }
         if claim.cues.courtesy || claim.cues.answer || claim.cues.hedge_only {
             continue;
@@ -289,6 +320,44 @@ fn judge_sentence(
             flaws.push(Flaw::Stronger { sentence: at, seq, how });
         }
     }
+}
+
+/// Whether a claim brings up a value that a later turn replaced (rule S2b). It may where it denies the value itself, tells what
+/// took its place, or has it from another turn that still says it.
+fn overturned(claim: &Statement, cited: &[(Said<'_>, &[Statement])], verdicts: &BTreeMap<u32, Verdict>) -> bool {
+    let claims = |normal: &str| claim.features.values.iter().any(|value| value.normal == normal && !denies(claim, value));
+    cited.iter().any(|(said, statements)| {
+        let Some(verdict) = verdicts.get(&said.number).filter(|v| v.rule.0 != "S2a" && !v.denied.is_empty()) else {
+            return false;
+        };
+        let values = statements.iter().flat_map(|statement| &statement.features.values);
+        let old: BTreeSet<&str> =
+            values.filter(|value| verdict.denied.contains(&value.text)).map(|value| value.normal.as_str()).collect();
+        let replaced = || {
+            let by =
+                cited.iter().filter(|(other, _)| other.number == verdict.retracted_by).flat_map(|(_, statements)| *statements);
+            by.flat_map(|statement| &statement.features.values)
+                .any(|new| !old.contains(new.normal.as_str()) && claims(&new.normal))
+        };
+        let stands = |normal: &str| {
+            let others = cited.iter().filter(|(other, _)| other.number != said.number);
+            others.flat_map(|(other, statements)| statements.iter().map(|statement| (other.number, statement))).any(
+                |(seq, statement)| {
+                    let still = |value: &ProtectedValue| {
+                        value.normal == normal
+                            && !denies(statement, value)
+                            && verdicts.get(&seq).is_none_or(|verdict| !verdict.denied.contains(&value.text))
+                    };
+                    statement.features.values.iter().any(still)
+                },
+            )
+        };
+        old.iter().any(|normal| claims(normal) && !stands(normal)) && !replaced()
+    })
+}
+
+fn denies(statement: &Statement, value: &ProtectedValue) -> bool {
+    statement.cues.denied.contains(&value.text)
 }
 
 /// How a claim says more than the sentences it is about (rule S5).
@@ -368,12 +437,13 @@ fn denial(claim: &Statement, about: &[&Source<'_>]) -> Option<(u32, Strengthenin
         let mut closest = known.iter().filter(|(_, pairs, _)| shared(pairs) == best);
         match clause.negation {
             // Of equals the one that denies least, then most.
-            Negation::None if !claim.features.aversion => {
+            // An aversion says no where the other side has none: "I am not allergic" is no "I am allergic".
+            Negation::None if !claim.features.aversion || averse => {
                 if closest.clone().all(|(_, _, negation)| *negation == Negation::Full) {
                     return closest.next().map(|(seq, _, _)| (*seq, Strengthening::Denial));
                 }
             }
-            Negation::Full if !averse && !corrects => {
+            Negation::Full if (!averse || claim.features.aversion) && !corrects => {
                 let full = known.iter().any(|(_, _, negation)| *negation == Negation::Full);
                 if !full {
                     return closest.next().map(|(seq, _, _)| (*seq, Strengthening::Denied));

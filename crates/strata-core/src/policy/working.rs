@@ -195,6 +195,10 @@ pub struct Todo {
     pub state: TodoState,
     /// Note, at most [`limits::TODO_CHARS`] characters; may be empty.
     pub note: String,
+    /// When its id, its step and its note got the words they have: an erasure takes no later statement (rule E7). Of a board from
+    /// before there were these the epoch: older than any erasure.
+    #[serde(default)]
+    pub times: [Timestamp; 3],
 }
 
 impl Todo {
@@ -248,6 +252,9 @@ pub struct Board {
     pub loss: Option<Loss>,
     /// The goal.
     pub goal: Goal,
+    /// When its sentence and its acceptance got the words they have, as [`Todo::times`].
+    #[serde(default)]
+    pub goal_times: [Timestamp; 2],
     /// By key.
     pub facts: BTreeMap<FactKey, Fact>,
     /// In the order they were added.
@@ -573,6 +580,7 @@ impl Board {
             version: 1,
             loss: None,
             goal,
+            goal_times: [now; 2],
             facts: BTreeMap::new(),
             todos: Vec::new(),
             digests: Vec::new(),
@@ -712,7 +720,13 @@ impl Board {
             match todos.iter_mut().find(|todo| todo.id == write.id) {
                 Some(todo) => move_todo(todo, write)?,
                 None if write.step.trim().is_empty() => return Err(Fault::field(field("step"), "is required for a new todo")),
-                None => todos.push(Todo { id: write.id, step: write.step, state: write.state, note: write.note }),
+                None => todos.push(Todo {
+                    id: write.id,
+                    step: write.step,
+                    state: write.state,
+                    note: write.note,
+                    times: Default::default(),
+                }),
             }
         }
         if todos.len() > limits::BOARD_TODOS {
@@ -838,13 +852,24 @@ impl Board {
     pub fn apply(&mut self, change: Change, now: Timestamp) {
         match change.edit {
             Edit::Facts(facts) => self.facts.extend(facts),
-            Edit::Todos(todos) => self.todos = todos,
+            Edit::Todos(mut todos) => {
+                for todo in &mut todos {
+                    let old = self.todos.iter().find(|old| old.id == todo.id);
+                    let anew = [old.is_none(), old.is_none_or(|o| o.step != todo.step), old.is_none_or(|o| o.note != todo.note)];
+                    stamp(&mut todo.times, anew, now);
+                }
+                self.todos = todos;
+            }
             Edit::Digest(digest) => self.digests.push(digest),
             Edit::Result { facts, digest } => {
                 self.facts.extend(facts);
                 self.digests.push(digest);
             }
-            Edit::Goal(goal) => self.goal = goal,
+            Edit::Goal(goal) => {
+                let anew = [goal.sentence != self.goal.sentence, goal.acceptance != self.goal.acceptance];
+                stamp(&mut self.goal_times, anew, now);
+                self.goal = goal;
+            }
             Edit::Ownership { key, ownership, epoch } => {
                 if let Some(fact) = self.facts.get_mut(&key) {
                     debug_assert!(
@@ -862,8 +887,8 @@ impl Board {
     }
 
     /// The board without what is to be erased (rule E2), and how many of its slots held it; none when none did. `holds` tells
-    /// whether a text does, `cut` gives it without. What was checked or appended after the erasure stays (rule E7); goal and
-    /// todos have no time and are always looked at. It is a change like any other, but renews nothing.
+    /// whether a text does, `cut` gives it without. What was written, checked or appended after the erasure stays (rule
+    /// E7). It is a change like any other, but renews nothing.
     #[must_use]
     pub fn redacted(
         &self,
@@ -884,8 +909,10 @@ impl Board {
             }
             hit
         };
+        let [sentence, acceptance] = self.goal_times.map(|time| scope.reaches(time));
         slots += usize::from(
-            redact(&mut board.goal.sentence, limits::GOAL_CHARS) | redact(&mut board.goal.acceptance, limits::GOAL_CHARS),
+            (sentence && redact(&mut board.goal.sentence, limits::GOAL_CHARS))
+                | (acceptance && redact(&mut board.goal.acceptance, limits::GOAL_CHARS)),
         );
         let gone = |key: &FactKey, fact: &Fact| {
             let held = match &fact.content {
@@ -908,8 +935,9 @@ impl Board {
             board.erased.pop_first();
         }
         board.todos.retain_mut(|todo| {
-            let named = holds(&todo.id);
-            let hit = redact(&mut todo.step, limits::TODO_CHARS) | redact(&mut todo.note, limits::TODO_CHARS);
+            let [id, step, note] = todo.times.map(|time| scope.reaches(time));
+            let named = id && holds(&todo.id);
+            let hit = (step && redact(&mut todo.step, limits::TODO_CHARS)) | (note && redact(&mut todo.note, limits::TODO_CHARS));
             slots += usize::from(named || hit);
             !named
         });
@@ -973,10 +1001,19 @@ impl Board {
     }
 }
 
+/// Words that are new are from now; what was said again as it stood is as old as it was.
+fn stamp<const N: usize>(times: &mut [Timestamp; N], anew: [bool; N], now: Timestamp) {
+    for (time, anew) in times.iter_mut().zip(anew) {
+        if anew {
+            *time = now;
+        }
+    }
+}
+
 fn move_todo(todo: &mut Todo, write: TodoWrite) -> Result<(), Fault> {
     let step = if write.step.trim().is_empty() { todo.step.clone() } else { write.step };
     let note = if write.note.is_empty() { todo.note.clone() } else { write.note };
-    let next = Todo { id: write.id, step, state: write.state, note };
+    let next = Todo { id: write.id, step, state: write.state, note, times: todo.times };
     if next == *todo {
         return Ok(());
     }
@@ -1376,6 +1413,42 @@ mod tests {
         let later = T0.plus(60 * SECOND);
         put(&mut after, "code.later", "QX-1", None, later).expect("a fact");
         assert_eq!(after.redacted(&scope, &holds, &cut), None);
+    }
+
+    #[test]
+    fn e07_goals_and_todos_from_before_an_erasure_are_redacted_and_later_ones_stay() {
+        let later = T0.plus(60 * SECOND);
+        let scope = Scope { epoch: u64::try_from(T0.micros()).expect("positive"), ..Scope::default() };
+        for (code, before, anew) in
+            [("QX-1", "tell Bo QX-1", "ask for QX-1"), ("柜子密码九", "告诉博柜子密码九", "再问柜子密码九")]
+        {
+            let holds = |text: &str| text.contains(code);
+            let cut = |text: &str| holds(text).then(|| MARKER.to_owned());
+            let mut b = board();
+            let write = |step: &str, note: &str| {
+                vec![TodoWrite { id: "t1".into(), step: step.into(), state: TodoState::Pending, note: note.into() }]
+            };
+            let todos = b.decide_todos(write(before, before)).expect("todos");
+            b.apply(todos, T0);
+            // The step is written anew; the note stands since before, also when it is sent again as it is.
+            let todos = b.decide_todos(write(anew, before)).expect("todos");
+            b.apply(todos, later);
+            let goal = |sentence: &str| Goal { sentence: sentence.into(), acceptance: before.into() };
+            let first = b.decide_goal(goal(before), 1).expect("a goal");
+            b.apply(first, T0);
+            let second = b.decide_goal(goal(anew), 1).expect("a goal");
+            b.apply(second, later);
+            let (after, slots) = b.redacted(&scope, &holds, &cut).expect("what is from before");
+            assert_eq!((slots, after.broken_invariant()), (2, None));
+            assert_eq!((after.todos[0].step.as_str(), after.todos[0].note.as_str()), (anew, MARKER));
+            assert_eq!((after.goal.sentence.as_str(), after.goal.acceptance.as_str()), (anew, MARKER));
+            assert_eq!(after.redacted(&scope, &holds, &cut), None);
+            // A board that was kept before there were such times is looked at whole.
+            let mut old = b;
+            (old.goal_times, old.todos[0].times) = Default::default();
+            let (after, _) = old.redacted(&scope, &holds, &cut).expect("all of it");
+            assert!(!after.todos[0].step.contains(code) && !after.goal.sentence.contains(code));
+        }
     }
 
     #[derive(Clone, Debug)]

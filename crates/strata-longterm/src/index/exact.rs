@@ -255,7 +255,7 @@ impl Index for ExactIndex {
         Ok(())
     }
 
-    async fn retire(&self, _earlier: &Space) -> Result<(), Fault> {
+    async fn retire(&self, _earlier: Option<&Space>) -> Result<(), Fault> {
         // A record has one vector; the one of the new space took the place of the earlier one.
         Ok(())
     }

@@ -320,6 +320,11 @@ pub trait Index: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Whether what is searched is all there is: no copy of another space is kept beside it.
+    fn is_sole(&self) -> bool {
+        true
+    }
+
     /// What it holds of each of these records, in their order; none where it holds nothing. Needs an owner no more than
     /// [`Index::scan`]: both serve the check of the whole index, never a caller.
     ///
@@ -353,11 +358,11 @@ pub trait Index: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn finish_rebuild(&self) -> Result<(), Fault>;
 
-    /// Drops what is left of an earlier space, once every record is in this one.
+    /// Drops what is left of an earlier space, or of the time without one, once every record is in this one.
     ///
     /// # Errors
     /// `STORE_UNAVAILABLE`.
-    async fn retire(&self, earlier: &Space) -> Result<(), Fault>;
+    async fn retire(&self, earlier: Option<&Space>) -> Result<(), Fault>;
 }
 
 #[cfg(test)]

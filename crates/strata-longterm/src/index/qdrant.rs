@@ -4,6 +4,7 @@
 //! |---|---|
 //! | collections | one per space (embedder identity and dimension), never one per user, behind an alias of the space's name |
 //! | rebuild | a second collection is filled beside the first; when it is complete the alias moves and the first is dropped |
+//! | another embedder | the collection of the earlier one stays until every record is in the new one; what is deleted goes from both |
 //! | tenancy | a keyword field with a tenant index holds the user's digest; every query carries it in `must` |
 //! | the caller's filter | nested as ONE condition, so that nothing in it can loosen the owner's |
 //! | legs | dense and sparse in one batch call, fused in our code |
@@ -74,6 +75,9 @@ pub struct QdrantSettings {
     pub shards: Option<u32>,
     /// Replicas of each shard of a new collection; with more than one, a write is acknowledged by a majority.
     pub replicas: u32,
+    /// Days after the close of an erasure within which a new copy takes the place of the one that held it: dropping a
+    /// collection is the only thing that surely rids the server's files of what was deleted. 0: only when somebody asks for it.
+    pub erase_days: u32,
 }
 
 impl Default for QdrantSettings {
@@ -87,6 +91,7 @@ impl Default for QdrantSettings {
             exact: false,
             shards: None,
             replicas: 1,
+            erase_days: 7,
         }
     }
 }
@@ -98,6 +103,9 @@ struct Copies {
     active: Option<String>,
     /// What is being filled to take its place.
     building: Option<String>,
+    /// Collections of other embedders under the same prefix: a switch is under way, or the embedder was taken away. Nothing is
+    /// searched or put there; what is deleted is deleted there too (behaviour X11).
+    others: Vec<String>,
 }
 
 /// The index on a server.
@@ -147,7 +155,7 @@ impl QdrantIndex {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     pub async fn vacuum(&self) -> Result<(), Fault> {
-        for collection in self.targets() {
+        for collection in self.everywhere() {
             for (threshold, minimum) in [(0.0, VACUUM_MINIMUM), VACUUM_DEFAULT] {
                 let optimizers =
                     OptimizersConfigDiffBuilder::default().deleted_threshold(threshold).vacuum_min_vector_number(minimum);
@@ -165,6 +173,18 @@ impl QdrantIndex {
         let copies = self.copies.lock().clone();
         let active = copies.active.unwrap_or_else(|| self.collection.clone());
         std::iter::once(active).chain(copies.building).collect()
+    }
+
+    fn now_are(&self, active: Option<String>, building: Option<String>) {
+        let mut copies = self.copies.lock();
+        (copies.active, copies.building) = (active, building);
+    }
+
+    /// Where what is deleted may be.
+    fn everywhere(&self) -> Vec<String> {
+        let mut all = self.targets();
+        all.extend(self.copies.lock().others.iter().cloned());
+        all
     }
 
     fn strict() -> StrictModeConfigBuilder {
@@ -203,8 +223,17 @@ impl QdrantIndex {
         let aliases = operation("qdrant", "", "list_aliases", self.client.list_aliases()).await.map_err(unavailable)?.aliases;
         let names =
             operation("qdrant", "", "list_collections", self.client.list_collections()).await.map_err(unavailable)?.collections;
-        let numbered = names.into_iter().filter_map(|one| Some((copy_number(&self.collection, &one.name)?, one.name)));
-        let copies: BTreeMap<u64, String> = numbered.collect();
+        let (mut copies, mut others) = (BTreeMap::new(), Vec::new());
+        for one in names {
+            match copy_number(&self.collection, &one.name) {
+                Some(number) => {
+                    copies.insert(number, one.name);
+                }
+                None if of_prefix(&self.settings.prefix, &one.name) => others.push(one.name),
+                None => {}
+            }
+        }
+        self.copies.lock().others = others;
         let alias = aliases.into_iter().find(|alias| alias.alias_name == self.collection);
         let active = match alias {
             Some(alias) => copy_number(&self.collection, &alias.collection_name),
@@ -328,6 +357,16 @@ impl QdrantIndex {
         Ok(())
     }
 
+    async fn purge_points(&self, points: Vec<PointId>) -> Result<(), Fault> {
+        if points.is_empty() {
+            return Ok(());
+        }
+        for collection in self.everywhere() {
+            self.delete(&collection, points.clone()).await?;
+        }
+        Ok(())
+    }
+
     fn leg(&self, query: Query, using: &str, filter: Filter, limit: u32) -> qdrant_client::qdrant::QueryPoints {
         QueryPointsBuilder::new(&self.collection)
             .query(query)
@@ -360,6 +399,26 @@ fn collection_name(prefix: &str, space: Option<&Space>) -> String {
     let Some(Space { model, dims }) = space else { return format!("{prefix}_terms") };
     let readable: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     format!("{prefix}_{readable}_{dims}_{}", &blake3::hash(model.as_bytes()).to_hex()[..8])
+}
+
+/// Whether a collection is one of ours, of any space: named as [`collection_name`] and [`copy_name`] name them. Another
+/// deployment's prefix may begin with ours; its names have more parts.
+fn of_prefix(prefix: &str, name: &str) -> bool {
+    let Some(rest) = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')) else { return false };
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let numbered = |text: &str, base: &str| match text.strip_prefix(base) {
+        Some("") => true,
+        Some(copy) => copy.strip_prefix('-').is_some_and(number),
+        None => false,
+    };
+    match rest.split('_').collect::<Vec<_>>().as_slice() {
+        [terms] => numbered(terms, "terms"),
+        [_, dims, digest] => {
+            let hex = digest.get(..8).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+            number(dims) && hex.is_some_and(|hex| numbered(digest, hex))
+        }
+        _ => false,
+    }
 }
 
 /// Number of a collection among the copies of a space; 0 for one that has the space's own name, none for a stranger.
@@ -561,7 +620,7 @@ impl Index for QdrantIndex {
             for left in copies.values() {
                 self.drop_collection(left).await?;
             }
-            *self.copies.lock() = Copies { active: Some(name), building: None };
+            self.now_are(Some(name), None);
             return Ok(Prepared::Fresh);
         };
         self.check(&name).await?;
@@ -576,7 +635,7 @@ impl Index for QdrantIndex {
             None => {}
         }
         let rebuilding = building.is_some();
-        *self.copies.lock() = Copies { active: Some(name), building };
+        self.now_are(Some(name), building);
         Ok(if rebuilding { Prepared::Rebuilding } else { Prepared::Ready })
     }
 
@@ -636,10 +695,8 @@ impl Index for QdrantIndex {
                 IndexOp::Upsert(upsert) => upserts.entry(upsert.row.version).or_default().push(self.point(*upsert)),
             }
         }
+        self.purge_points(deletes).await?;
         for collection in self.targets() {
-            if !deletes.is_empty() {
-                self.delete(&collection, deletes.clone()).await?;
-            }
             // The condition on the version is one per call, so a call holds points of one version.
             for (version, points) in &upserts {
                 for chunk in points.chunks(UPSERT_POINTS) {
@@ -661,9 +718,9 @@ impl Index for QdrantIndex {
             return Ok(Vec::new());
         }
         let wanted: Vec<PointId> = ids.iter().copied().map(point_id).collect();
-        // In the copy that is being filled too: it will be the one that is searched (behaviour X11).
+        // In the copy that is being filled and in that of an earlier embedder too (behaviour X11).
         let mut found = BTreeSet::new();
-        for collection in self.targets() {
+        for collection in self.everywhere() {
             let request = GetPointsBuilder::new(&collection, wanted.clone())
                 .with_payload(false)
                 .with_vectors(false)
@@ -675,7 +732,7 @@ impl Index for QdrantIndex {
     }
 
     async fn erase_owner(&self, owner: &Owner) -> Result<(), Fault> {
-        for collection in self.targets() {
+        for collection in self.everywhere() {
             self.delete(&collection, owned(owner)).await?;
         }
         Ok(())
@@ -683,6 +740,10 @@ impl Index for QdrantIndex {
 
     async fn reclaim(&self) -> Result<(), Fault> {
         self.vacuum().await
+    }
+
+    fn is_sole(&self) -> bool {
+        self.copies.lock().others.is_empty()
     }
 
     async fn held(&self, expected: &[Upsert]) -> Result<Vec<Option<Held>>, Fault> {
@@ -715,14 +776,7 @@ impl Index for QdrantIndex {
     }
 
     async fn purge(&self, ids: &[MemoryId]) -> Result<(), Fault> {
-        let points: Vec<PointId> = ids.iter().copied().map(point_id).collect();
-        if points.is_empty() {
-            return Ok(());
-        }
-        for collection in self.targets() {
-            self.delete(&collection, points.clone()).await?;
-        }
-        Ok(())
+        self.purge_points(ids.iter().copied().map(point_id).collect()).await
     }
 
     async fn begin_rebuild(&self) -> Result<(), Fault> {
@@ -739,21 +793,27 @@ impl Index for QdrantIndex {
     }
 
     async fn finish_rebuild(&self) -> Result<(), Fault> {
-        let Copies { active, building: Some(complete) } = self.copies.lock().clone() else { return Ok(()) };
+        let Copies { active, building: Some(complete), .. } = self.copies.lock().clone() else { return Ok(()) };
         if active.as_ref() == Some(&self.collection) {
             // It has the name that the alias needs: for a moment there is neither, and recall goes by keys and words.
             self.drop_collection(&self.collection).await?;
         }
         self.point_alias_at(&complete).await?;
-        *self.copies.lock() = Copies { active: Some(complete.clone()), building: None };
+        self.now_are(Some(complete.clone()), None);
         if let Some(earlier) = active.filter(|earlier| *earlier != self.collection && *earlier != complete) {
             self.drop_collection(&earlier).await?;
+        }
+        // What was kept of another embedder can be made again, too: nothing of before is left on the server.
+        let others = self.copies.lock().others.clone();
+        for other in others {
+            self.drop_collection(&other).await?;
+            self.copies.lock().others.retain(|left| *left != other);
         }
         Ok(())
     }
 
-    async fn retire(&self, earlier: &Space) -> Result<(), Fault> {
-        let alias = collection_name(&self.settings.prefix, Some(earlier));
+    async fn retire(&self, earlier: Option<&Space>) -> Result<(), Fault> {
+        let alias = collection_name(&self.settings.prefix, earlier);
         if alias == self.collection {
             return Ok(());
         }
@@ -763,6 +823,7 @@ impl Index for QdrantIndex {
             // Its alias goes with it.
             if copy_number(&alias, &one.name).is_some() {
                 self.drop_collection(&one.name).await?;
+                self.copies.lock().others.retain(|other| *other != one.name);
             }
         }
         Ok(())

@@ -381,7 +381,7 @@ async fn c123_each_space_has_a_collection_of_its_own() {
     let (old, new) = (of("m@1", 4), of("m@2", 4));
     old.prepare().await.expect("prepared");
     new.prepare().await.expect("prepared");
-    new.retire(&Space { model: "m@1".into(), dims: 4 }).await.expect("retired");
+    new.retire(Some(&Space { model: "m@1".into(), dims: 4 })).await.expect("retired");
     assert!(old.count(&unique_owner()).await.is_err(), "the earlier collection is gone");
     assert_eq!(new.count(&unique_owner()).await.expect("counted"), 0);
 }

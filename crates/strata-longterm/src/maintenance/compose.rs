@@ -73,6 +73,17 @@ fn piece(source: &Source) -> String {
     ended(if whole { &short } else { content }, source.features.language)
 }
 
+/// Sentences as one text, each with its end and without runs of white space.
+pub(super) fn joined<'a>(sentences: impl Iterator<Item = &'a str>) -> String {
+    let one = |sentence: &str| {
+        let words: Vec<&str> = sentence.split_whitespace().collect();
+        let text = words.join(" ");
+        let language = features(&text).language;
+        ended(&text, language)
+    };
+    sentences.map(one).collect::<Vec<_>>().join(" ")
+}
+
 /// With a full stop, so that two records do not run into one sentence.
 fn ended(text: &str, language: Language) -> String {
     let stops = ['.', '!', '?', '。', '！', '？', '…'];
@@ -88,9 +99,11 @@ fn ended(text: &str, language: Language) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strata_core::policy::gate::{Member, SummarySubmission, summary};
+    use strata_core::policy::gate::{Member, SummarySubmission, summary, worded};
+    use strata_core::policy::session::SummarySentence;
     use strata_core::record::{Kind, Record, Sensitivity, Source as Origin, Status, Tier};
     use strata_core::{Owner, Scope, TenantId, UserId};
+    use strata_text::turns::LANGUAGE;
     use uuid::Uuid;
 
     fn source(n: u128, content: &str) -> Source {
@@ -198,6 +211,81 @@ mod tests {
         assert_eq!(draft.text, "I ran 5 km. 我跑了5公里。 ran 🏃 6 km.");
         assert_eq!(draft.members.len(), 5);
         assert_eq!(judged(&draft.text, &sources), Ok(()));
+    }
+
+    /// What is wrong with sentences that a model made, with the rules.
+    fn flaws(said: &[(&str, &[u32])], sources: &[Source]) -> Vec<(String, String)> {
+        let records: Vec<Record> = sources.iter().map(record).collect();
+        let members: Vec<Member<'_>> =
+            records.iter().zip(sources).map(|(record, source)| Member { record, features: &source.features }).collect();
+        let text = joined(said.iter().map(|(text, _)| *text));
+        let features = features(&text);
+        let given = SummarySubmission { text: &text, features: &features, topic: Some("running"), members: &members };
+        let sentence = |(text, seqs): &(&str, &[u32])| SummarySentence { text: (*text).into(), seqs: seqs.to_vec(), tokens: 1 };
+        let sentences: Vec<SummarySentence> = said.iter().map(sentence).collect();
+        let flaws = worded(given, &sentences, LANGUAGE).err().map(|fault| fault.preconditions).unwrap_or_default();
+        flaws.into_iter().map(|flaw| (flaw.rule, flaw.subject)).collect()
+    }
+
+    #[test]
+    fn f5_a_model_may_choose_clauses_and_nothing_else() {
+        let sources = [
+            source(1, "I ran 5 km with Lin, it was warm"),
+            source(2, "If it rains, I stay at home on Sundays"),
+            source(3, "My brother runs 9 km, and he likes hills"),
+            source(4, "I never run on Mondays, Tuesdays are fine"),
+            source(5, "我可能参加8公里跑，路线很长"),
+            source(6, "我以前跑12公里，现在散步"),
+            source(7, "ran 🏃 6 km, it was warm"),
+        ];
+        let good: [(&str, &[u32]); 7] = [
+            ("I ran 5 km with Lin.", &[1]),
+            ("If it rains, I stay at home on Sundays", &[2]),
+            ("My brother runs 9 km.", &[3]),
+            ("I never run on Mondays, Tuesdays are fine.", &[4]),
+            ("我可能参加8公里跑。", &[5]),
+            ("我以前跑12公里，现在散步。", &[6]),
+            ("ran 🏃 6 km", &[7]),
+        ];
+        assert_eq!(flaws(&good, &sources), []);
+        // What stands in several records stands once and names them all.
+        let both = [("It was warm.", &[1, 7][..])];
+        assert_eq!(flaws(&[&good[..], &both].concat(), &sources), []);
+        for (at, text, what) in [
+            (0, "I ran 5 km.", "a cut clause loses whom"),
+            (0, "It was warm, I ran 5 km with Lin.", "another order"),
+            (1, "I stay at home on Sundays.", "the condition"),
+            (2, "He likes hills.", "whose value is lost"),
+            (3, "Tuesdays are fine.", "the denial"),
+            (4, "我参加8公里跑。", "the hedge"),
+            (4, "路线很长。", "the value"),
+            (5, "现在散步。", "the value"),
+            (6, "It was warm.", "the value"),
+        ] {
+            let mut said = good;
+            said[at].0 = text;
+            assert_ne!(flaws(&said, &sources), [], "{what}: {text}");
+        }
+        let named = |said: &[(&str, &[u32])]| {
+            flaws(said, &sources).into_iter().map(|(rule, at)| format!("{rule} {at}")).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&good[1..]), ["F5 record 1"]);
+        assert_eq!(named(&[&good[..], &[("It was cold.", &[1])]].concat()), ["G12 sentences[7]"]);
+        assert_eq!(named(&[&good[..], &[("I ran 5 km with Lin.", &[])]].concat()), ["S4 sentences[7]", "G12 sentences[7]"]);
+    }
+
+    #[test]
+    fn f5_the_words_of_the_rules_are_true_by_the_judgement_over_those_of_a_model() {
+        for said in [
+            ["I ran 5 km with Lin, it was warm", "I may run 9 km. Not sure about it.", "I never run on Mondays"],
+            ["我和林博伦跑了5公里，天气不错", "我可能参加8公里跑", "我从不在周一跑步，周二可以"],
+        ] {
+            let sources: Vec<Source> = (1..).zip(said).map(|(n, text)| source(n, text)).collect();
+            let sentences: Vec<(&str, Vec<u32>)> = (1..).zip(said).map(|(n, text)| (text, vec![n])).collect();
+            let sentences: Vec<(&str, &[u32])> = sentences.iter().map(|(text, of)| (*text, of.as_slice())).collect();
+            assert_eq!(flaws(&sentences, &sources), []);
+            assert_eq!(joined(said.into_iter()), compose(&sources).text);
+        }
     }
 
     #[test]

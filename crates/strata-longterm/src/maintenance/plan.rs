@@ -2,9 +2,9 @@
 
 use super::compose::{Draft, Source, compose};
 use super::{Ask, Maintenance};
-use crate::intake::Passed;
 use crate::metadata::StoredOwner;
 use crate::metadata::insert::Material;
+use crate::metadata::insert::Passed;
 use crate::metadata::maintenance::{self as store, StoredUser};
 use crate::metadata::row::{self, StoredRecord};
 use crate::scope::OwnerScope;
@@ -27,8 +27,11 @@ const FEWEST: usize = 5;
 pub(super) struct Summary {
     pub(super) owner: Owner,
     pub(super) stored: StoredOwner,
+    /// In the words of the rules.
     pub(super) gated: Gated,
     pub(super) material: Material,
+    /// In those that a model chose, if it was asked and they passed. Never part of what a dry run tells.
+    pub(super) by_model: Option<(Gated, Material)>,
     pub(super) members: Vec<(MemoryId, Status)>,
     pub(super) span: (Timestamp, Timestamp),
     pub(super) replaces: Option<MemoryId>,
@@ -236,22 +239,28 @@ fn judged(draft: &Draft, records: &[StoredRecord], sources: &[Source], wording: 
     let parts: Vec<&str> = std::iter::once("summary").chain(ids.iter().map(String::as_str)).collect();
     // Derived from its members: the plan of a dry run names the record that the run makes.
     let memory_id = MemoryId(Uuid::new_v5(&Uuid::NAMESPACE_OID, join(&parts).as_bytes()));
-    let material = Material {
-        memory_id,
-        terms: terms(&indexed_text(&draft.text, None, None)),
-        request_id: None,
-        vector: None,
-        related: Vec::new(),
-        session_id: None,
-    };
+    let material = material(memory_id, &draft.text);
     let times = || sources.iter().map(|source| source.event_time);
     Some(Summary {
         owner: first.record.owner.clone(),
         stored: first.owner,
         gated,
         material,
+        by_model: None,
         members: records.iter().map(|found| (found.record.memory_id, found.record.status)).collect(),
         span: (times().min()?, times().max()?),
         replaces: wording.replaces,
     })
+}
+
+/// What is stored beside the words of a summary.
+pub(super) fn material(memory_id: MemoryId, text: &str) -> Material {
+    Material {
+        memory_id,
+        terms: terms(&indexed_text(text, None, None)),
+        request_id: None,
+        vector: None,
+        related: Vec::new(),
+        session_id: None,
+    }
 }

@@ -47,13 +47,20 @@ impl Maintenance {
     /// `INVALID_FIELD` for a user that is no id; `OVERLOADED` while another run is under way.
     pub fn rescan(&self, claims: &Claims, request: &pb::RescanRequest) -> Result<Steps, Fault> {
         let user = Self::user_of(claims, &request.user_id)?;
-        let turn = self.take_turn(request.dry_run)?;
-        let (tenant, dry_run) = (claims.caller.tenant.clone(), request.dry_run);
+        let turn = self.take_turn(request.dry_run, self.state.ports.ids.next())?;
+        let (by, dry_run) = (claims.caller.clone(), request.dry_run);
         let (tell, told) = mpsc::channel(super::MESSAGES);
         let this = self.clone();
         self.tasks.spawn("rescan", async move {
             let _turn = turn;
-            if let Err(fault) = this.rescan_all(&tenant, user.as_ref(), dry_run, &tell).await {
+            let run = async {
+                if !dry_run {
+                    let about = user.as_ref().map_or("", |user| user.as_str());
+                    this.state.note(&by, "RESCAN", about, String::new()).await?;
+                }
+                this.rescan_all(&by.tenant, user.as_ref(), dry_run, &tell).await
+            };
+            if let Err(fault) = run.await {
                 // Who went away needs no answer.
                 let _ = tell.send(Err(error::status(fault))).await;
             }
@@ -147,7 +154,7 @@ impl Maintenance {
             steps.push(pb::MaintenanceStep {
                 memory_id: r.memory_id.to_string(),
                 user_id: r.owner.user.as_str().to_owned(),
-                agent_id: r.owner.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default(),
+                agent_id: r.owner.agent_id().to_owned(),
                 rule,
                 action: action.into(),
                 state: state.into(),

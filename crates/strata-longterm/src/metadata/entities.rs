@@ -1,7 +1,7 @@
 //! Entities, their names and their relations. Reads are filtered to visible owners like those of records; what is written
 //! was read back from a [`Gated`](strata_core::policy::gate::Gated) statement by `write`.
 
-use super::row::{id_bytes, id_from};
+use super::row::{id_bytes, id_from, json};
 use super::{Sql, StoredOwner, Visible, corrupt};
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -22,11 +22,6 @@ pub struct StoredEntity {
 const COLUMNS: &str = "r.entity_id, r.owner_id, o.user_id, u.tenant, u.user, o.agent, r.kind, r.name, r.aliases, r.prefix, r.status, \
     r.source, r.source_ref, r.source_quote, r.quote_verified, r.create_time, r.update_time, r.version";
 const FROM: &str = "entities r JOIN owners o ON o.owner_id = r.owner_id JOIN users u ON u.user_id = o.user_id";
-
-/// JSON of plain data of the vocabulary, which cannot fail.
-pub(super) fn json<T: serde::Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("parts are plain data")
-}
 
 /// Tenant, user and agent as three columns.
 pub(super) fn owner_at(row: &Row<'_>, at: usize) -> Result<Owner, Fault> {
@@ -334,7 +329,7 @@ pub(super) fn unlink(db: &Connection, owner: StoredOwner, from: MemoryId, relati
 }
 
 /// Condition on the status of parts an export holds, by column `r.status`.
-fn held(statuses: &[Status]) -> String {
+pub(super) fn held(statuses: &[Status]) -> String {
     let names: Vec<String> = statuses.iter().map(|status| format!("'{}'", status.name())).collect();
     format!("r.status IN ({})", names.join(", "))
 }
@@ -385,19 +380,4 @@ pub fn exported_relations(
         "r.from_id, r.relation, r.to_id, r.create_time, r.status, r.source, r.source_ref, r.source_quote, r.quote_verified";
     let found = relations(db, &format!("SELECT {columns} {which}"), params![limit, skip])?;
     Ok(owners.into_iter().zip(found).collect())
-}
-
-/// Versions of skills of these statuses by id, for an export.
-///
-/// # Errors
-/// As the database says.
-pub fn exported_skills(
-    db: &Connection,
-    visible: &Visible,
-    statuses: &[Status],
-    skip: u64,
-    limit: u32,
-) -> Result<Vec<strata_core::part::Skill>, Fault> {
-    let rest = format!("WHERE {} AND {} ORDER BY r.skill_id LIMIT ?1 OFFSET ?2", visible.condition(), held(statuses));
-    super::skills::selected(db, &rest, params![limit, skip])
 }

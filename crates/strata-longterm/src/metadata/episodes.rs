@@ -1,8 +1,8 @@
 //! Episodes and their turns. Reads are filtered to visible owners like those of records, and turns past their time are not
 //! read, whether or not they are still there (rule S14). What is written comes from [`super::insert::episodes`] only.
 
-use super::entities::{counted, json, owner_at};
-use super::row::{id_bytes, id_from};
+use super::entities::{counted, owner_at};
+use super::row::{id_bytes, id_from, json};
 use super::search::{vector_bytes, vector_of};
 use super::{Sql, StoredOwner, Visible, corrupt};
 use rusqlite::types::Value as SqlValue;
@@ -13,7 +13,7 @@ use strata_core::{AgentId, Fault, MemoryId, SessionId, Timestamp};
 use strata_text::turn_rank::{IndexedTurn, StoredAnalysis};
 
 const COLUMNS: &str = "r.episode_id, u.tenant, u.user, o.agent, r.session_id, r.incarnation, r.from_time, r.to_time, r.summary, \
-    r.through, r.kept, r.complete, r.create_time, r.turns_expire_time, r.findings";
+    r.through, r.kept, r.complete, r.create_time, r.turns_expire_time, r.findings, r.from_seq, r.closed";
 const FROM: &str = "episodes r JOIN owners o ON o.owner_id = r.owner_id JOIN users u ON u.user_id = o.user_id";
 
 fn read(row: &Row<'_>) -> Result<Episode, Fault> {
@@ -32,6 +32,8 @@ fn read(row: &Row<'_>) -> Result<Episode, Fault> {
         create_time: Timestamp(row.get(12).sql()?),
         turns_expire_time: Timestamp(row.get(13).sql()?),
         findings: serde_json::from_str(&text(14)?).map_err(|_| corrupt("findings of an episode"))?,
+        from: row.get(15).sql()?,
+        closed: row.get(16).sql()?,
     })
 }
 
@@ -45,12 +47,12 @@ fn select(db: &Connection, rest: &str, parameters: impl rusqlite::Params) -> Res
     Ok(out)
 }
 
-/// The episode of one incarnation of a session, whole or not.
+/// The newest episode of one incarnation of a session, whole or not.
 ///
 /// # Errors
 /// As the database says.
 pub fn of_session(db: &Connection, owner: StoredOwner, session: &SessionId, incarnation: u64) -> Result<Option<Episode>, Fault> {
-    let rest = "WHERE r.owner_id = ?1 AND r.session_id = ?2 AND r.incarnation = ?3";
+    let rest = "WHERE r.owner_id = ?1 AND r.session_id = ?2 AND r.incarnation = ?3 ORDER BY r.from_seq DESC LIMIT 1";
     Ok(select(db, rest, params![owner.owner_id, session.as_str(), incarnation])?.pop())
 }
 
@@ -65,7 +67,10 @@ pub fn known(
     session: &SessionId,
     incarnation: u64,
 ) -> Result<Option<Episode>, Fault> {
-    let rest = format!("WHERE {} AND o.agent = ?1 AND r.session_id = ?2 AND r.incarnation = ?3", visible.condition());
+    let rest = format!(
+        "WHERE {} AND o.agent = ?1 AND r.session_id = ?2 AND r.incarnation = ?3 ORDER BY r.from_seq DESC LIMIT 1",
+        visible.condition()
+    );
     let level = agent.map_or("", |agent| agent.as_str());
     Ok(select(db, &rest, params![level, session.as_str(), incarnation])?.pop())
 }
@@ -228,9 +233,10 @@ pub(super) fn put(db: &Connection, owner: StoredOwner, episode: &Episode) -> Res
     let mut statement = db
         .prepare_cached(
             "INSERT INTO episodes (episode_id, owner_id, session_id, incarnation, from_time, to_time, summary, through, kept, complete, \
-             create_time, turns_expire_time, findings) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+             create_time, turns_expire_time, findings, from_seq, closed) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
              ON CONFLICT (episode_id) DO UPDATE SET to_time = ?6, summary = ?7, through = ?8, kept = ?9, complete = ?10, \
-             turns_expire_time = ?12, findings = ?13",
+             turns_expire_time = ?12, findings = ?13, closed = ?15",
         )
         .sql()?;
     let row = params![
@@ -247,6 +253,8 @@ pub(super) fn put(db: &Connection, owner: StoredOwner, episode: &Episode) -> Res
         episode.create_time.micros(),
         episode.turns_expire_time.micros(),
         json(&episode.findings),
+        episode.from,
+        episode.closed,
     ];
     statement.execute(row).sql()?;
     Ok(())

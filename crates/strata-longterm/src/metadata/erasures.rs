@@ -2,7 +2,7 @@
 //! row of `erasures` is one receipt; nothing here removes a memory, that is [`super::wipe`].
 
 use super::row::{by_id, id_bytes, id_from};
-use super::{Sql, Visible, corrupt, ledger, query};
+use super::{Sql, Visible, corrupt, derived, ledger, query};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -382,7 +382,7 @@ pub fn scopes(db: &Connection, erasure_id: Uuid) -> Result<Vec<Scope>, Fault> {
 }
 
 /// What to look for so that nothing of these records stays, in parts; echoes of them, records of the same owner that say the
-/// same, included. Those that are gone are passed over. With each its version: a record that gains evidence has another.
+/// same, and near-duplicates that were merged into them, included. Those that are gone are passed over. With each its version: a record that gains evidence has another.
 ///
 /// # Errors
 /// As the database says.
@@ -401,6 +401,7 @@ pub fn gather(
         let Some(found) = by_id(db, id)?.filter(|found| visible.sees(found.owner)) else { continue };
         versions.insert(id, found.record.version);
         waiting.extend(same_words(db, found.owner.owner_id, found.record.kind.name(), &found.record.normal)?);
+        waiting.extend(derived::merged_into(db, id)?);
         if parts.last().is_none_or(Scope::is_full) {
             parts.push(Scope::default());
         }
@@ -752,6 +753,35 @@ pub fn folded(db: &Connection, ids: &[Uuid], index_in_file: bool, now: Timestamp
     Ok(())
 }
 
+/// When the oldest erasure was closed whose content may still be in the files of an index server.
+///
+/// # Errors
+/// As the database says.
+pub fn index_waits_since(db: &Connection) -> Result<Option<Timestamp>, Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT min(e.close_time) FROM erasure_stores s JOIN erasures e ON e.erasure_id = s.erasure_id \
+             WHERE s.store = 'longterm.index' AND s.medium = 'PENDING' AND e.close_time IS NOT NULL",
+        )
+        .sql()?;
+    Ok(statement.query_row([], |row| row.get::<_, Option<i64>>(0)).sql()?.map(Timestamp))
+}
+
+/// Notes that every copy of the index from before `since` is dropped: it is rid of what was erased until then.
+///
+/// # Errors
+/// As the database says.
+pub fn index_gone(db: &Connection, since: Timestamp) -> Result<(), Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "UPDATE erasure_stores SET medium = 'GONE', gone_by = NULL, detail = '' WHERE store = 'longterm.index' \
+             AND medium = 'PENDING' AND erasure_id IN (SELECT erasure_id FROM erasures WHERE close_time < ?1)",
+        )
+        .sql()?;
+    statement.execute([since.micros()]).sql()?;
+    Ok(())
+}
+
 /// What was found of a store when it was looked for again.
 ///
 /// # Errors
@@ -785,8 +815,9 @@ pub fn tell_index_again(db: &Connection, erasure: &Erasure, now: Timestamp) -> R
     for owner_id in owner_ids(db, erasure)? {
         let mut statement = db
             .prepare_cached(
-                "INSERT INTO outbox (memory_id, owner_id, version, op, time) \
-                 SELECT memory_id, owner_id, version, 'UPSERT', ?2 FROM records WHERE owner_id = ?1",
+                "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+                 SELECT r.memory_id, r.owner_id, r.version, 'UPSERT', ?2, u.tenant FROM records r \
+                 JOIN users u ON u.user_id = r.user_id WHERE r.owner_id = ?1",
             )
             .sql()?;
         statement.execute(params![owner_id, now.micros()]).sql()?;

@@ -8,16 +8,17 @@ pub mod parts;
 
 use super::row::{StoredRecord, by_id, id_bytes};
 use super::{Sql, StoredOwner, ledger, owner, query, search, transfer};
-use crate::related::Related;
 use rusqlite::{Connection, OptionalExtension};
 use strata_api::convert::transfer::Carried;
 use strata_core::limits::EVIDENCE;
-use strata_core::policy::conflict::{Decision, Ruling, strongest};
+use strata_core::policy::conflict::{Decision, Replacement, Ruling, strongest};
 use strata_core::policy::gate::{Cues, GateSettings, Gated, is_user};
+use strata_core::policy::quota::Quota;
 use strata_core::policy::{conflict, forgetting, status};
 use strata_core::record::{Kind, Record, Sensitivity, Source, SourceRef, Status, Tier};
 use strata_core::time::DAY;
 use strata_core::{FactKey, Fault, MemoryId, Owner, Scope, Timestamp};
+use strata_runtime::metrics::Instruments;
 use strata_text::Terms;
 use uuid::Uuid;
 
@@ -32,9 +33,19 @@ pub struct Writing<'a> {
     pub actor: &'a str,
     /// RPC or job, for history (A144).
     pub path: &'static str,
+    /// What may be kept.
+    pub quota: Quota,
     /// Arrival.
     pub now: Timestamp,
 }
+
+impl Writing<'_> {
+    /// The path of what the service does by itself.
+    pub const MAINTENANCE: &'static str = "Maintenance";
+}
+
+/// What a statement does to a record of another slot.
+pub type Related = (MemoryId, Replacement);
 
 /// What is prepared outside the transaction for a new record.
 #[derive(Clone, Debug)]
@@ -53,10 +64,28 @@ pub struct Material {
     pub related: Vec<Related>,
 }
 
+/// A statement that passed the gate, and what its insertion needs.
+pub(crate) type Passed = (Gated, Material);
+
+/// Whether there is room for one more record.
+fn check_room(db: &Connection, w: &Writing<'_>) -> Result<(), Fault> {
+    if !w.quota.bounds_records() {
+        return Ok(());
+    }
+    let (tenant, user) = owner::kept(db, w.stored)?;
+    match w.quota.full(tenant, user) {
+        Some((bound, limit)) => {
+            Instruments::global().over_quota(bound);
+            Err(bound.refusal(limit, None))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Inserts a record as the ruling says and moves what it replaces.
 ///
 /// # Errors
-/// As the database says.
+/// `LIMIT_REACHED` naming the quota that is used up; as the database says.
 pub fn insert(
     db: &Connection,
     w: &Writing<'_>,
@@ -66,6 +95,7 @@ pub fn insert(
     ruling: &Ruling,
     event_time: Timestamp,
 ) -> Result<StoredRecord, Fault> {
+    check_room(db, w)?;
     let mut new = draft(w, settings, gated, material, ruling, event_time);
     if let Some(key) = gated.key() {
         let taken = matches!(ruling.decision, Decision::Active { .. });
@@ -125,7 +155,7 @@ pub fn insert(
     if let Some((model, vector)) = &material.vector {
         search::put_vectors(db, model, &[(new.record.memory_id, vector.clone())])?;
     }
-    announce(db, w, &new, ruling.rule)?;
+    announce(db, w, &new, ruling.rule, "")?;
     for old in queue {
         requeue(db, w, settings, old, &new.record)?;
     }
@@ -279,13 +309,24 @@ fn step(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, to: Status, 
 
 /// Writes a changed record back: a new version, told to the index and the audit.
 fn write_back(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, rule: &str) -> Result<(), Fault> {
+    write_back_because(db, w, found, rule, "")
+}
+
+/// [`write_back`] with a reason for the audit, which holds nothing of what is remembered (A172).
+fn write_back_because(
+    db: &Connection,
+    w: &Writing<'_>,
+    found: &mut StoredRecord,
+    rule: &str,
+    because: &str,
+) -> Result<(), Fault> {
     found.record.version += 1;
     found.record.update_time = w.now;
     found.update(db)?;
-    announce(db, w, found, rule)
+    announce(db, w, found, rule, because)
 }
 
-fn announce(db: &Connection, w: &Writing<'_>, found: &StoredRecord, rule: &str) -> Result<(), Fault> {
+fn announce(db: &Connection, w: &Writing<'_>, found: &StoredRecord, rule: &str, because: &str) -> Result<(), Fault> {
     let r = &found.record;
     ledger::enqueue(db, found.owner, r.memory_id, r.version, w.now)?;
     let entry = ledger::AuditEntry {
@@ -297,7 +338,7 @@ fn announce(db: &Connection, w: &Writing<'_>, found: &StoredRecord, rule: &str) 
         actor: w.actor,
         rule,
         subject: "",
-        reason: "",
+        reason: because,
     };
     ledger::audit(db, &entry)
 }
@@ -315,7 +356,9 @@ pub fn move_to(
     rule: &str,
 ) -> Result<(), Fault> {
     step(db, w, found, to, reason, rule)?;
-    write_back(db, w, found, rule)
+    // What the service says of its own steps is the rule's words alone; others may quote.
+    let because = if w.path == Writing::MAINTENANCE { reason } else { "" };
+    write_back_because(db, w, found, rule, because)
 }
 
 fn required(db: &Connection, id: MemoryId) -> Result<StoredRecord, Fault> {
@@ -335,6 +378,7 @@ pub fn readmit(
     material: &Material,
     contested: bool,
 ) -> Result<StoredRecord, Fault> {
+    check_room(db, w)?;
     let s = gated.statement();
     let mut record = Record {
         owner: w.owner.clone(),
@@ -374,7 +418,7 @@ pub fn readmit(
         transfer::adopt_key(db, w.stored, key, carried, new.record.status == Status::Active)?;
     }
     write_terms(db, &new, &material.terms)?;
-    announce(db, w, &new, "IMPORT")?;
+    announce(db, w, &new, "IMPORT", "")?;
     Ok(new)
 }
 
@@ -512,7 +556,7 @@ fn requeue(db: &Connection, w: &Writing<'_>, settings: &GateSettings, old: Memor
         let mut statement = db.prepare_cached(sql).sql()?;
         statement.execute((id_bytes(question.record.memory_id), id_bytes(old.record.memory_id))).sql()?;
     }
-    announce(db, w, &question, "K1")
+    announce(db, w, &question, "K1", "")
 }
 
 fn write_history(
@@ -771,7 +815,8 @@ pub fn forget(db: &Connection, w: &Writing<'_>, found: &mut StoredRecord, reason
     found.earlier_status = Some(found.record.status);
     step(db, w, found, Status::Deleted, reason, "E1")?;
     found.due = false;
-    write_back(db, w, found, "E1")?;
+    // The caller's words go no further than the history, which an erasure takes: nothing is ever taken out of the audit.
+    write_back_because(db, w, found, "E1", "asked for")?;
     match &found.record.key {
         Some(key) => owner::release_if_empty(db, found.owner, key),
         None => Ok(()),

@@ -3,9 +3,10 @@
 use super::row::{id_bytes, id_from};
 use super::{Sql, StoredOwner};
 use rusqlite::{Connection, OptionalExtension};
-use strata_core::limits::{OUTBOX_AGE_SECONDS, OUTBOX_ROWS, REQUEST_ID_SECONDS};
+use strata_core::limits::{OUTBOX_AGE_SECONDS, OUTBOX_ROWS, OUTBOX_TOTAL_ROWS, REQUEST_ID_SECONDS};
+use strata_core::policy::authz::Principal;
 use strata_core::time::SECOND;
-use strata_core::{Fault, MemoryId, Reason, Timestamp};
+use strata_core::{Fault, MemoryId, Reason, TenantId, Timestamp};
 use uuid::Uuid;
 
 /// A mutating request that carries an id: the same id gives the same answer for a day.
@@ -160,27 +161,45 @@ pub fn unbury(db: &Connection, user_id: i64, digests: &[[u8; 32]]) -> Result<(),
     Ok(())
 }
 
-/// Refuses new statements while the index is too far behind (decision 2 of the architecture). Forgetting is never refused.
+/// Refuses new statements of a tenant while the index is too far behind with what that tenant said (decision 2 of the
+/// architecture), and of every tenant while it is with what all of them said. Forgetting is never refused.
 ///
 /// # Errors
 /// `OVERLOADED` with the time to wait.
-pub fn check_outbox(db: &Connection, now: Timestamp) -> Result<(), Fault> {
-    let mut oldest = db.prepare_cached("SELECT time FROM outbox ORDER BY seq LIMIT 1").sql()?;
-    let Some(oldest) = oldest.query_row([], |row| row.get::<_, i64>(0)).optional().sql()? else { return Ok(()) };
-    let mut full = db.prepare_cached("SELECT 1 FROM outbox LIMIT 1 OFFSET ?1").sql()?;
-    let is_full = full.query_row([OUTBOX_ROWS - 1], |_| Ok(())).optional().sql()?.is_some();
-    let is_old = now.since(Timestamp(oldest)) > OUTBOX_AGE_SECONDS * SECOND;
-    if is_full || is_old {
-        let limit = if is_full { OUTBOX_ROWS.to_string() } else { OUTBOX_AGE_SECONDS.to_string() };
-        let unit = if is_full { "rows" } else { "seconds" };
-        return Err(Fault::new(Reason::Overloaded, "the search index is behind; nothing was written")
+pub fn check_outbox(db: &Connection, tenant: &TenantId, now: Timestamp) -> Result<(), Fault> {
+    let behind = |limit: &dyn std::fmt::Display, unit: &str| {
+        Err(Fault::new(Reason::Overloaded, "the search index is behind; nothing was written")
             .with("field", "outbox")
-            .with("limit", limit)
+            .with("limit", limit.to_string())
             .with("unit", unit)
-            .retry_after(1_000));
+            .retry_after(1_000))
+    };
+    let mut oldest = db.prepare_cached("SELECT time FROM outbox WHERE tenant = ?1 ORDER BY seq LIMIT 1").sql()?;
+    let oldest = oldest.query_row([tenant.as_str()], |row| row.get::<_, i64>(0)).optional().sql()?;
+    if let Some(oldest) = oldest {
+        let mut full = db.prepare_cached("SELECT 1 FROM outbox WHERE tenant = ?1 LIMIT 1 OFFSET ?2").sql()?;
+        if full.query_row((tenant.as_str(), OUTBOX_ROWS - 1), |_| Ok(())).optional().sql()?.is_some() {
+            return behind(&OUTBOX_ROWS, "rows");
+        }
+        if now.since(Timestamp(oldest)) > OUTBOX_AGE_SECONDS * SECOND {
+            return behind(&OUTBOX_AGE_SECONDS, "seconds");
+        }
+    }
+    // There are as many numbers between the first and the last row as there are rows, or more: they are counted only then.
+    let mut span = db.prepare_cached("SELECT (SELECT max(seq) FROM outbox) - (SELECT min(seq) FROM outbox)").sql()?;
+    let span = span.query_row([], |row| row.get::<_, Option<u64>>(0)).sql()?;
+    if span.is_some_and(|span| span >= OUTBOX_TOTAL_ROWS - 1) {
+        let mut full = db.prepare_cached("SELECT 1 FROM outbox LIMIT 1 OFFSET ?1").sql()?;
+        if full.query_row([OUTBOX_TOTAL_ROWS - 1], |_| Ok(())).optional().sql()?.is_some() {
+            return behind(&OUTBOX_TOTAL_ROWS, "rows");
+        }
     }
     Ok(())
 }
+
+/// The tenant of the owner `?2`, for rows of the outbox.
+const TENANT_OF_OWNER: &str =
+    "coalesce((SELECT u.tenant FROM owners o JOIN users u ON u.user_id = o.user_id WHERE o.owner_id = ?2), '')";
 
 /// Tells the index, later, that a record changed.
 ///
@@ -188,7 +207,10 @@ pub fn check_outbox(db: &Connection, now: Timestamp) -> Result<(), Fault> {
 /// As the database says.
 pub fn enqueue(db: &Connection, owner: StoredOwner, memory_id: MemoryId, version: u64, now: Timestamp) -> Result<(), Fault> {
     let mut statement = db
-        .prepare_cached("INSERT INTO outbox (memory_id, owner_id, version, op, time) VALUES (?1, ?2, ?3, 'UPSERT', ?4)")
+        .prepare_cached(&format!(
+            "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+             VALUES (?1, ?2, ?3, 'UPSERT', ?4, {TENANT_OF_OWNER})"
+        ))
         .sql()?;
     statement.execute((id_bytes(memory_id), owner.owner_id, version, now.micros())).sql()?;
     Ok(())
@@ -200,7 +222,10 @@ pub fn enqueue(db: &Connection, owner: StoredOwner, memory_id: MemoryId, version
 /// As the database says.
 pub fn enqueue_delete(db: &Connection, owner: StoredOwner, memory_id: MemoryId, now: Timestamp) -> Result<(), Fault> {
     let mut statement = db
-        .prepare_cached("INSERT INTO outbox (memory_id, owner_id, version, op, time) VALUES (?1, ?2, 0, 'DELETE', ?3)")
+        .prepare_cached(&format!(
+            "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+             VALUES (?1, ?2, 0, 'DELETE', ?3, {TENANT_OF_OWNER})"
+        ))
         .sql()?;
     statement.execute((id_bytes(memory_id), owner.owner_id, now.micros())).sql()?;
     Ok(())
@@ -247,6 +272,22 @@ pub fn audit(db: &Connection, entry: &AuditEntry<'_>) -> Result<(), Fault> {
     let AuditEntry { tenant, user, action, actor, rule, subject, reason, .. } = *entry;
     statement.execute((entry.time.micros(), tenant, user, action, id, actor, rule, hash, subject, reason)).sql()?;
     Ok(())
+}
+
+/// Appends what somebody administered; `user` is whom it is about, empty for the tenant.
+///
+/// # Errors
+/// As the database says.
+pub fn administered(
+    db: &Connection,
+    time: Timestamp,
+    by: &Principal,
+    action: &str,
+    user: &str,
+    subject: &str,
+) -> Result<(), Fault> {
+    let (tenant, actor) = (by.tenant.as_str(), by.id.as_str());
+    audit(db, &AuditEntry { time, tenant, user, action, memory_id: None, actor, rule: "", subject, reason: "" })
 }
 
 fn chain(previous: &[u8; 32], entry: &AuditEntry<'_>) -> [u8; 32] {

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use strata_core::policy::forgetting::{self, Fate, ForgettingSettings, Permit, Reference, Subject, Verdict, Wanted};
 use strata_core::policy::gate::GateSettings;
+use strata_core::policy::quota::Quota;
 use strata_core::policy::registry::Registry;
 use strata_core::record::{Kind, Status, Tier};
 use strata_core::time::DAY;
@@ -280,7 +281,7 @@ pub fn carry_out(db: &Connection, who: &Job, means: Means<'_>, permit: &Permit, 
         Fate::Condense(_) if found.record.status == Status::Archived => {}
         Fate::Condense(_) => insert::move_to(db, &w, &mut found, Status::Archived, &reason, rule)?,
         Fate::MergeInto(survivor) => return insert::derived::merge(db, &w, survivor, found, &reason),
-        Fate::Purge => return purge(db, &w, &found).map(|()| true),
+        Fate::Purge => return purge(db, &w, &found, &reason).map(|()| true),
     }
     if let Some(key) = &found.record.key {
         owner::release_if_empty(db, found.owner, key)?;
@@ -315,19 +316,17 @@ pub struct Job {
 impl Job {
     /// Who the service is in history and audit.
     pub const ACTOR: &'static str = "strata:maintenance";
-    /// The door, in history.
-    pub const PATH: &'static str = "Maintenance";
 
     /// As the insert path wants it.
     #[must_use]
-    pub const fn writing<'a>(&self, owner: &'a Owner, stored: StoredOwner) -> Writing<'a> {
-        Writing { owner, stored, actor: Self::ACTOR, path: Self::PATH, now: self.now }
+    pub fn writing<'a>(&self, owner: &'a Owner, stored: StoredOwner) -> Writing<'a> {
+        Writing { owner, stored, actor: Self::ACTOR, path: Writing::MAINTENANCE, quota: Quota::default(), now: self.now }
     }
 }
 
 /// Removes a record with all that belongs to it (rule F6): row, evidence, history, terms, vector. The index is told, the audit
 /// keeps the id.
-fn purge(db: &Connection, w: &Writing<'_>, found: &StoredRecord) -> Result<(), Fault> {
+fn purge(db: &Connection, w: &Writing<'_>, found: &StoredRecord, because: &str) -> Result<(), Fault> {
     let r = &found.record;
     let id = id_bytes(r.memory_id);
     // What a summary stood for goes after it, not into another one.
@@ -346,7 +345,7 @@ fn purge(db: &Connection, w: &Writing<'_>, found: &StoredRecord) -> Result<(), F
         actor: w.actor,
         rule: "F6",
         subject: "",
-        reason: "",
+        reason: because,
     };
     ledger::audit(db, &entry)
 }

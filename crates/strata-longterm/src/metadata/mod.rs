@@ -23,6 +23,7 @@
 
 pub mod control;
 pub mod cursors;
+pub mod derived;
 pub mod entities;
 pub mod episodes;
 pub mod erasures;
@@ -57,6 +58,9 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 8, name: "links to what may be replaced, questions that were asked", sql: LINKS },
     Migration { version: 9, name: "derivations, forgetting", sql: FORGETTING },
     Migration { version: 10, name: "erasures", sql: ERASURES },
+    Migration { version: 11, name: "topics of a session", sql: TOPICS },
+    Migration { version: 12, name: "outbox by tenant", sql: OUTBOX_LANES },
+    Migration { version: 13, name: "what owners and tenants keep", sql: TENANTS },
 ];
 
 /// Every table, index and trigger.
@@ -68,11 +72,17 @@ const CITATIONS: &str = include_str!("migrations/0002_citations.sql");
 /// Where record systems stand.
 const SYNC: &str = include_str!("migrations/0003_sync.sql");
 
+/// Whose the rows of the outbox are.
+const OUTBOX_LANES: &str = include_str!("migrations/0012_outbox_lanes.sql");
+
 /// What stands beside records.
 const PARTS: &str = include_str!("migrations/0004_parts.sql");
 
 /// What stays of ended sessions.
 const EPISODES: &str = include_str!("migrations/0005_episodes.sql");
+
+/// Several episodes of one session.
+const TOPICS: &str = include_str!("migrations/0011_topics.sql");
 
 /// What operators set.
 const CONTROL: &str = include_str!("migrations/0006_control.sql");
@@ -84,6 +94,9 @@ const QUALITY: &str = include_str!("migrations/0007_quality.sql");
 const LINKS: &str = include_str!("migrations/0008_links.sql");
 /// What was erased, and what is being erased.
 const ERASURES: &str = include_str!("migrations/0010_erasures.sql");
+
+/// How much owners and tenants keep.
+const TENANTS: &str = include_str!("migrations/0013_tenants.sql");
 
 /// What is made of other records, and what forgets by itself.
 const FORGETTING: &str = include_str!("migrations/0009_forgetting.sql");

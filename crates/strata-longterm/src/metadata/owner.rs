@@ -5,6 +5,7 @@ use super::Sql;
 use crate::scope::OwnerScope;
 use rusqlite::{Connection, OptionalExtension, ToSql};
 use strata_core::policy::ownership;
+use strata_core::policy::quota::Kept;
 use strata_core::{FactKey, Fault, Owner, Reason, Timestamp};
 
 /// Ids of an owner inside the file.
@@ -117,6 +118,23 @@ pub fn ensure(db: &Connection, scope: &OwnerScope) -> Result<StoredOwner, Fault>
         };
     }
     Ok(StoredOwner { owner_id, user_id })
+}
+
+/// What an owner's tenant keeps, and its user with all agents.
+///
+/// # Errors
+/// As the database says.
+pub fn kept(db: &Connection, owner: StoredOwner) -> Result<(Kept, Kept), Fault> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT coalesce(t.records, 0), coalesce(t.bytes, 0), sum(o.records), sum(o.bytes) FROM users u \
+             JOIN owners o ON o.user_id = u.user_id LEFT JOIN tenants t ON t.tenant = u.tenant WHERE u.user_id = ?1",
+        )
+        .sql()?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok((Kept { records: row.get(0)?, bytes: row.get(1)? }, Kept { records: row.get(2)?, bytes: row.get(3)? }))
+    };
+    statement.query_row([owner.user_id], read).sql()
 }
 
 fn at_level(db: &Connection, user_id: i64, agent: &str) -> Result<Option<i64>, Fault> {

@@ -3,7 +3,7 @@
 use super::row::{COLUMNS, FROM, StoredRecord, by_id, id_bytes, id_from, select};
 use super::{Sql, StoredOwner, Visible, corrupt};
 use rusqlite::types::Value as SqlValue;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 use std::collections::{BTreeMap, BTreeSet};
 use strata_api::convert::longterm::Filter;
 use strata_core::policy::gate::{Cues, EvidenceFacts};
@@ -112,6 +112,26 @@ pub fn live_of_slot(db: &Connection, owner: StoredOwner, key: &FactKey, tier: Ti
     let rest = "WHERE r.owner_id = ?1 AND r.key = ?2 AND r.tier = ?3 AND r.status IN ('ACTIVE', 'CANDIDATE', 'DISPUTED') \
          ORDER BY r.event_time, r.memory_id";
     select(db, rest, (owner.owner_id, key.as_str(), tier.name()))
+}
+
+/// The newest record in force that may replace this one (rule K0), where everybody who reads this one may read it too.
+///
+/// # Errors
+/// As the database says.
+pub fn may_replace(db: &Connection, found: &StoredRecord) -> Result<Option<MemoryId>, Fault> {
+    if found.record.status != Status::Active {
+        return Ok(None);
+    }
+    let mut statement = db
+        .prepare_cached(
+            "SELECT r.memory_id FROM records r JOIN owners o ON o.owner_id = r.owner_id \
+             WHERE r.conflicts_with = ?1 AND r.conflicts_with IS NOT NULL AND r.status = 'ACTIVE' \
+             AND (r.owner_id = ?2 OR (o.user_id = ?3 AND o.agent = '')) \
+             ORDER BY r.event_time DESC, r.memory_id DESC LIMIT 1",
+        )
+        .sql()?;
+    let of = (id_bytes(found.record.memory_id), found.owner.owner_id, found.owner.user_id);
+    statement.query_row(of, |row| row.get(0)).optional().sql().map(|id| id.map(id_from))
 }
 
 /// Records of a slot at one owner, of every tier and state, oldest first.
@@ -286,12 +306,14 @@ const POSTINGS: u32 = 256;
 const APART: [Kind; 2] = [Kind::Assumption, Kind::ModelSuggestion];
 
 /// What a list is about beside its filter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Only {
     /// Members of this summary.
     pub members_of: Option<MemoryId>,
     /// Protected records.
     pub protected: bool,
+    /// Records of these sources; empty is all.
+    pub sources: Vec<Source>,
 }
 
 /// Ids of records that a filter admits, of every kind and status and time where it says nothing else: what an erasure by filter
@@ -305,7 +327,7 @@ pub fn erasable(db: &Connection, visible: &Visible, filter: &Filter, now: Timest
     let filter = Filter { statuses: all(&filter.statuses), kinds, ..filter.clone() };
     let (mut out, mut after) = (BTreeSet::new(), None);
     loop {
-        let page = admitted(db, visible, &filter, Only::default(), false, after, strata_core::limits::PAGE_MAX, now)?;
+        let page = admitted(db, visible, &filter, &Only::default(), false, after, strata_core::limits::PAGE_MAX, now)?;
         after = page.last().map(|found| found.record.memory_id);
         out.extend(page.iter().map(|found| found.record.memory_id));
         if after.is_none() {
@@ -323,7 +345,7 @@ pub fn list(
     db: &Connection,
     visible: &Visible,
     filter: &Filter,
-    only: Only,
+    only: &Only,
     after: Option<MemoryId>,
     limit: u32,
     now: Timestamp,
@@ -337,7 +359,7 @@ fn admitted(
     db: &Connection,
     visible: &Visible,
     filter: &Filter,
-    only: Only,
+    only: &Only,
     valid: bool,
     after: Option<MemoryId>,
     limit: u32,
@@ -347,6 +369,10 @@ fn admitted(
     let summary = only.members_of;
     if only.protected {
         sql.and("r.protected");
+    }
+    if !only.sources.is_empty() {
+        let list = sql.list(only.sources.iter().map(|source| source.name()));
+        sql.and(&format!("r.source IN {list}"));
     }
     if let Some(summary) = summary {
         let summary = sql.bind(id_bytes(summary).to_vec());

@@ -72,7 +72,7 @@ fn micros(time: Option<Timestamp>) -> Option<i64> {
 }
 
 /// JSON of a value of the vocabulary: it holds no map with other keys than text, so it cannot fail.
-fn json<T: serde::Serialize>(value: &T) -> String {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("records hold nothing that JSON cannot say")
 }
 

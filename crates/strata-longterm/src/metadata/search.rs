@@ -485,17 +485,18 @@ pub fn keyword_match(
     Ok(bm25(query, &weights(counts, length)))
 }
 
-/// The keyword leg from SQLite alone, for when the index does not answer (rule D2): best first, at most `limit`.
+/// The keyword leg from SQLite alone, for when the index does not answer (rule D2): best first, at most as many as its limit
+/// says. With a second filter also what that one lets through and the first does not.
 ///
 /// # Errors
 /// [`SqliteError`].
-pub fn keyword_leg(
+pub fn keyword_legs(
     connection: &Connection,
     owner_ids: &[i64],
     query: &[(u32, f32)],
-    filter: &RecordFilter,
-    limit: u32,
-) -> Result<Vec<LegHit>, SqliteError> {
+    (filter, limit): (&RecordFilter, u32),
+    (second, second_limit): (Option<&RecordFilter>, u32),
+) -> Result<(Vec<LegHit>, Vec<LegHit>), SqliteError> {
     let mut statement = connection.prepare_cached(
         "SELECT t.memory_id, t.tf, r.length, r.version FROM record_terms t JOIN records r ON r.memory_id = t.memory_id \
          WHERE t.owner_id = ?1 AND t.term = ?2",
@@ -514,16 +515,52 @@ pub fn keyword_leg(
         scores.into_iter().map(|(memory_id, (version, score))| LegHit { memory_id, version, score }).collect();
     let all = hits.len();
     cut_hits(&mut hits, all);
-    let mut out = Vec::new();
+    let (mut out, mut others) = (Vec::new(), Vec::new());
     for hit in hits {
         if out.len() == limit as usize {
             break;
         }
         if candidate(connection, owner_ids, hit.memory_id, filter)?.is_some() {
             out.push(hit);
+        } else if let Some(second) = second.filter(|_| others.len() < second_limit as usize)
+            && candidate(connection, owner_ids, hit.memory_id, second)?.is_some()
+        {
+            others.push(hit);
         }
     }
-    Ok(out)
+    Ok((out, others))
+}
+
+/// Whether one of the owners has a superseded record.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn any_superseded(connection: &Connection, owner_ids: &[i64]) -> Result<bool, SqliteError> {
+    let mut statement =
+        connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM records WHERE owner_id = ?1 AND status = 'SUPERSEDED')")?;
+    for owner_id in owner_ids {
+        if statement.query_row([owner_id], |row| row.get(0))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Steps that a chain of supersessions is followed: a value that changes daily, for some years.
+const CHAIN: u32 = 2_048;
+
+/// What stands today in the place of a superseded record: the end of its chain, whatever its status.
+///
+/// # Errors
+/// [`SqliteError`].
+pub fn successor(connection: &Connection, memory_id: MemoryId) -> Result<Option<MemoryId>, SqliteError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "WITH RECURSIVE chain(id, step) AS (SELECT superseded_by, 1 FROM records WHERE memory_id = ?1 \
+         UNION ALL SELECT r.superseded_by, step + 1 FROM chain JOIN records r ON r.memory_id = chain.id \
+         WHERE r.superseded_by IS NOT NULL AND step < {CHAIN}) \
+         SELECT id FROM chain WHERE id IS NOT NULL ORDER BY step DESC LIMIT 1"
+    ))?;
+    Ok(statement.query_row([id_bytes(memory_id)], |row| row.get::<_, [u8; 16]>(0)).optional()?.map(id_from))
 }
 
 /// The vector of a record in a space, if it has one.
@@ -558,38 +595,102 @@ pub struct Change {
     pub content: Option<String>,
 }
 
-/// The oldest rows of the outbox.
+/// Last row of each tenant that was read: each tenant's rows are told of in their order.
+pub type Lanes = BTreeMap<String, i64>;
+
+/// Rows of the outbox that are told of together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     /// Changes, one a record, in the order of their last row.
     pub changes: Vec<Change>,
-    /// Last row of the batch; rows up to it are done when the changes are.
-    pub last_seq: i64,
+    /// Last row of each tenant in the batch; rows of the tenant up to it are done when the changes are.
+    pub lanes: Lanes,
     /// Rows of the outbox the batch stands for.
     pub rows: usize,
+    /// Tenants that have rows, as far as one look goes; the next look begins after the last of them.
+    pub last_tenant: Option<String>,
 }
 
-/// Reads the oldest `limit` rows of the outbox after row `after` with what they are about.
+/// Tenants of one batch: each gets at least some rows of it.
+const LANES: usize = 32;
+
+/// Tenants with rows in the outbox, after `after` and then from the first again, each once.
+fn tenants_after(connection: &Connection, after: Option<&str>) -> Result<Vec<String>, SqliteError> {
+    let mut later = connection.prepare_cached("SELECT tenant FROM outbox WHERE tenant > ?1 ORDER BY tenant LIMIT 1")?;
+    let mut first = connection.prepare_cached("SELECT tenant FROM outbox ORDER BY tenant LIMIT 1")?;
+    let mut out: Vec<String> = Vec::new();
+    let mut at = after.map(str::to_owned);
+    let mut wrapped = after.is_none();
+    while out.len() < LANES {
+        let next: Option<String> = match &at {
+            Some(at) => later.query_row([at], |row| row.get(0)).optional()?,
+            None => first.query_row([], |row| row.get(0)).optional()?,
+        };
+        match next {
+            Some(tenant) if out.first() == Some(&tenant) || (wrapped && after.is_some_and(|after| *tenant > *after)) => break,
+            Some(tenant) => {
+                at = Some(tenant.clone());
+                out.push(tenant);
+            }
+            None if wrapped => break,
+            None => (wrapped, at) = (true, None),
+        }
+    }
+    Ok(out)
+}
+
+/// Reads rows of the outbox with what they are about: of each tenant the oldest after its row in `after`, each an equal part of
+/// `limit`, and what the others leave of theirs; so a backlog of one tenant delays no other. Looks at tenants from
+/// `last_tenant` on, in turn.
 ///
 /// # Errors
 /// [`SqliteError`].
-pub fn outbox_batch(connection: &Connection, after: i64, limit: usize, model: Option<&str>) -> Result<Batch, SqliteError> {
+pub fn outbox_batch(
+    connection: &Connection,
+    after: &Lanes,
+    last_tenant: Option<&str>,
+    limit: usize,
+    model: Option<&str>,
+) -> Result<Batch, SqliteError> {
+    let tenants = tenants_after(connection, last_tenant)?;
     let mut statement = connection.prepare_cached(
         "SELECT x.seq, x.memory_id, x.op, u.tenant, u.user, o.agent FROM outbox x \
          LEFT JOIN owners o ON o.owner_id = x.owner_id LEFT JOIN users u ON u.user_id = o.user_id \
-         WHERE x.seq > ?1 ORDER BY x.seq LIMIT ?2",
+         WHERE x.tenant = ?1 AND x.seq > ?2 ORDER BY x.seq LIMIT ?3",
     )?;
-    let mut rows = statement.query([after, i64::try_from(limit).unwrap_or(i64::MAX)])?;
-    let mut batch = Batch::default();
+    let mut batch = Batch { last_tenant: tenants.last().cloned(), ..Batch::default() };
     let mut last: BTreeMap<MemoryId, (i64, bool, Option<Owner>)> = BTreeMap::new();
-    while let Some(row) = rows.next()? {
-        let owner = match (row.get::<_, Option<String>>(3)?, row.get::<_, Option<String>>(4)?, row.get::<_, Option<String>>(5)?) {
-            (Some(tenant), Some(user), Some(agent)) => stored_owner(tenant, user, agent),
-            (_, _, _) => None,
-        };
-        batch.last_seq = row.get(0)?;
-        batch.rows += 1;
-        last.insert(id(row, 1)?, (batch.last_seq, row.get::<_, String>(2)? == "DELETE", owner));
+    let mut wanting = tenants;
+    while !wanting.is_empty() && batch.rows < limit {
+        let share = (limit - batch.rows).div_ceil(wanting.len());
+        let mut more = Vec::new();
+        for tenant in wanting {
+            let share = share.min(limit - batch.rows);
+            let from = batch.lanes.get(&tenant).or_else(|| after.get(&tenant)).copied().unwrap_or(0);
+            let mut rows = statement.query(params![tenant, from, i64::try_from(share).unwrap_or(i64::MAX)])?;
+            let (mut read, mut through) = (0, from);
+            while let Some(row) = rows.next()? {
+                let owner = match (
+                    row.get::<_, Option<String>>(3)?,
+                    row.get::<_, Option<String>>(4)?,
+                    row.get::<_, Option<String>>(5)?,
+                ) {
+                    (Some(tenant), Some(user), Some(agent)) => stored_owner(tenant, user, agent),
+                    (_, _, _) => None,
+                };
+                through = row.get(0)?;
+                read += 1;
+                last.insert(id(row, 1)?, (through, row.get::<_, String>(2)? == "DELETE", owner));
+            }
+            if read > 0 {
+                batch.rows += read;
+                batch.lanes.insert(tenant.clone(), through);
+            }
+            if read == share && share > 0 {
+                more.push(tenant);
+            }
+        }
+        wanting = more;
     }
     let mut ordered: Vec<_> = last.into_iter().collect();
     ordered.sort_by_key(|(_, (seq, ..))| *seq);
@@ -780,12 +881,15 @@ pub fn mark_embedded(connection: &Connection, model: &str, ids: &[MemoryId]) -> 
     Ok(())
 }
 
-/// Takes rows of the outbox off, up to `last_seq`.
+/// Takes rows of the outbox off, of each tenant up to its row in `lanes`.
 ///
 /// # Errors
 /// [`SqliteError`].
-pub fn acknowledge(connection: &Connection, last_seq: i64) -> Result<(), SqliteError> {
-    connection.prepare_cached("DELETE FROM outbox WHERE seq <= ?1")?.execute([last_seq])?;
+pub fn acknowledge(connection: &Connection, lanes: &Lanes) -> Result<(), SqliteError> {
+    let mut delete = connection.prepare_cached("DELETE FROM outbox WHERE tenant = ?1 AND seq <= ?2")?;
+    for (tenant, last_seq) in lanes {
+        delete.execute(params![tenant, last_seq])?;
+    }
     Ok(())
 }
 

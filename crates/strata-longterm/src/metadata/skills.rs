@@ -1,7 +1,7 @@
 //! Skills and their versions. Reads are filtered to visible owners; what is written was read back from a gated statement.
 
-use super::entities::{counted, json, origin_at, owner_at};
-use super::row::{id_bytes, id_from};
+use super::entities::{counted, held, origin_at, owner_at};
+use super::row::{id_bytes, id_from, json};
 use super::{Sql, StoredOwner, Visible, corrupt};
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -54,9 +54,13 @@ fn select(db: &Connection, rest: &str, parameters: impl rusqlite::Params) -> Res
     Ok(out)
 }
 
-/// Skills of a query whose condition the caller makes.
-pub(super) fn selected(db: &Connection, rest: &str, parameters: impl rusqlite::Params) -> Result<Vec<Skill>, Fault> {
-    Ok(select(db, rest, parameters)?.into_iter().map(|found| found.skill).collect())
+/// Versions of these statuses by id, for an export.
+///
+/// # Errors
+/// As the database says.
+pub fn exported(db: &Connection, visible: &Visible, statuses: &[Status], skip: u64, limit: u32) -> Result<Vec<Skill>, Fault> {
+    let rest = format!("WHERE {} AND {} ORDER BY r.skill_id LIMIT ?1 OFFSET ?2", visible.condition(), held(statuses));
+    Ok(select(db, &rest, params![limit, skip])?.into_iter().map(|found| found.skill).collect())
 }
 
 /// Every version of a skill of one owner, oldest first.

@@ -2,10 +2,10 @@
 //! caller's transaction; all of it may be repeated, and looking again ([`Sweep`] without `change`) is the same walk that
 //! removes.
 
-use super::entities::json;
+use super::derived::{made_from, merged_into};
 use super::erasures::{self, Erasure, Item, Sight};
 use super::ledger::{self, ERASED_METHOD};
-use super::row::{by_id, id_bytes, id_from};
+use super::row::{by_id, id_bytes, id_from, json};
 use super::{Sql, StoredOwner, corrupt, owner};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -80,23 +80,7 @@ pub fn hide(db: &Connection, id: MemoryId, now: Timestamp) -> Result<(), Fault> 
         )
         .sql()?;
     statement.execute(params![id_bytes(id), now.micros()]).sql()?;
-    for said_again in says_again(db, id)? {
-        hide(db, said_again, now)?;
-    }
     Ok(())
-}
-
-/// What was made of a record (summaries, proposed facts), and near-duplicates that were merged into it: they say what it says
-/// (rules F5, F10, R11).
-fn says_again(db: &Connection, id: MemoryId) -> Result<Vec<MemoryId>, Fault> {
-    let mut statement = db
-        .prepare_cached(
-            "SELECT derived_id FROM derivations WHERE member_id = ?1 \
-             UNION SELECT memory_id FROM records WHERE superseded_by = ?1 AND status = 'ARCHIVED'",
-        )
-        .sql()?;
-    let rows = statement.query_map([id_bytes(id)], |row| row.get::<_, [u8; 16]>(0)).sql()?;
-    rows.map(|row| row.map(id_from)).collect::<rusqlite::Result<Vec<_>>>().sql()
 }
 
 /// Buries what a record says and its id: neither comes back from a turn or an export of before (rules E6, E7).
@@ -130,13 +114,16 @@ pub fn remove(
     erasures::note(db, erasure.erasure_id, Item::Record, id, true)?;
     let Some(found) = by_id(db, id)? else { return Ok(()) };
     let key = id_bytes(id);
-    // What says it again goes with it; a summary is made again of what is left (rule F5).
-    let again = says_again(db, id)?;
+    // What says it again goes with it; a summary is made again of what is left (rule F5). Loosened first: two records may have
+    // been merged into each other, one after the other.
+    let mut again = made_from(db, id)?;
+    again.extend(merged_into(db, id)?);
     db.prepare_cached("DELETE FROM derivations WHERE member_id = ?1").sql()?.execute([key]).sql()?;
-    db.prepare_cached("UPDATE records SET superseded_by = NULL WHERE superseded_by = ?1 AND status = 'ARCHIVED'")
-        .sql()?
-        .execute([key])
-        .sql()?;
+    for said_again in &again {
+        let mut loosen =
+            db.prepare_cached("UPDATE records SET superseded_by = NULL WHERE memory_id = ?1 AND superseded_by = ?2").sql()?;
+        loosen.execute([id_bytes(*said_again), key]).sql()?;
+    }
     for said_again in again {
         remove(db, erasure, tombstones, said_again, now, tally)?;
     }
@@ -173,10 +160,6 @@ pub fn remove(
             ledger::enqueue(db, owner, id_from(other), version, now)?;
         }
     }
-    for derived in made_from(db, id)? {
-        remove(db, erasure, tombstones, derived, now, tally)?;
-    }
-    db.prepare_cached("DELETE FROM derivations WHERE member_id = ?1").sql()?.execute([key]).sql()?;
     db.prepare_cached("DELETE FROM records WHERE memory_id = ?1").sql()?.execute([key]).sql()?;
     ledger::enqueue_delete(db, found.owner, id, now)?;
     if let Some(fact_key) = &r.key {
@@ -191,19 +174,6 @@ pub fn remove(
     erasures::audit(db, erasure, "ERASED", Some(id), &erasure.erasure_id.to_string(), now)?;
     tally.add("longterm.records", 1, 1);
     Ok(())
-}
-
-/// Summaries and waiting proposals that were made of a record: their words are its words. What the user has confirmed since is
-/// the user's own.
-fn made_from(db: &Connection, id: MemoryId) -> Result<Vec<MemoryId>, Fault> {
-    let mut statement = db
-        .prepare_cached(
-            "SELECT r.memory_id FROM derivations d JOIN records r ON r.memory_id = d.derived_id WHERE d.member_id = ?1 \
-             AND r.memory_id <> ?1 AND (r.kind = 'SUMMARY' OR r.status IN ('CANDIDATE', 'DISPUTED', 'REJECTED'))",
-        )
-        .sql()?;
-    let rows = statement.query_map([id_bytes(id)], |row| row.get::<_, [u8; 16]>(0)).sql()?;
-    rows.map(|row| row.sql().map(id_from)).collect()
 }
 
 /// Takes a key out of the ownership rows, or every key that no record has; their highest epoch stays (rule P3).

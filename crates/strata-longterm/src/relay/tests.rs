@@ -284,3 +284,42 @@ async fn the_api_key_goes_with_every_call_and_a_wrong_one_is_an_index_that_is_do
     }
     assert_eq!(with(Some("s3cret")).prepare().await.expect("accepted"), Prepared::Fresh);
 }
+
+/// One tenant imports, others say a word: theirs is in the index after one round, and each tenant's rows go in their order.
+#[tokio::test(flavor = "multi_thread")]
+async fn c134_a_backlog_of_one_tenant_delays_no_other() {
+    let double = WireDouble::start();
+    for settings in [None, Some(on(&double))] {
+        let world = World::over(Store::open(), settings, words()).await;
+        let busy = unique_owner();
+        let mut last = Vec::new();
+        for n in 0..5 * BATCH_ROWS {
+            last.push(world.store.put(Put::new(&busy, &format!("imported {n}"))).await);
+        }
+        // Said twice: what holds is the later.
+        world.store.change(last[0], "status = 'DELETED'").await;
+        let mut others = Vec::new();
+        for n in 0..40 {
+            let owner = unique_owner();
+            let id = world.store.put(Put::new(&owner, &format!("word {n}"))).await;
+            others.push((owner, id, n));
+        }
+        // Thirty-two tenants a round, in turn.
+        for _ in 0..2 {
+            assert!(world.relay.round(false).await.expect("a round"));
+        }
+        for (owner, id, n) in &others {
+            assert_eq!(world.dense(owner, &format!("word {n}")).await, [*id], "{n}");
+        }
+        let waiting = world.relay.status().await.expect("a status").pending;
+        assert!(waiting > 3 * BATCH_ROWS as u64, "{waiting} of the backlog still wait");
+        let mut rounds = 0;
+        while world.relay.round(false).await.expect("a round") {
+            rounds += 1;
+            assert!(rounds < 10, "full batches, with one tenant left");
+        }
+        assert_eq!(world.relay.status().await.expect("a status").pending, 0);
+        let found = world.dense(&busy, "imported 0").await;
+        assert!(!found.is_empty() && !found.contains(&last[0]), "the deletion came after it");
+    }
+}

@@ -6,7 +6,7 @@ use super::{
     user_authority,
 };
 use crate::metadata::insert::{self, Material, Writing};
-use crate::metadata::{StoredRecord, erasures, ledger, owner, query, row};
+use crate::metadata::{StoredOwner, StoredRecord, erasures, ledger, owner, query, row};
 use crate::scope::OwnerScope;
 use rusqlite::Connection;
 use strata_api::convert::transfer::Carried;
@@ -16,15 +16,15 @@ use strata_core::policy::registry::Registry;
 use strata_core::policy::status::holds_identity;
 use strata_core::record::{Status, Tier};
 use strata_core::rule::Finding;
-use strata_core::{Fault, MemoryId, Reason};
+use strata_core::{Fault, MemoryId, Reason, Timestamp};
 
 /// A line that passed the gate.
 #[derive(Clone, Debug)]
 pub enum Admitted {
     /// Signed by this deployment: taken over as it is.
     Carried(Box<Carried>, Gated, Material),
-    /// Any other line: a statement.
-    Stated(Gated, Material),
+    /// Any other line: a statement, with the record that it was, and when that was last said, as the line has it.
+    Stated(Gated, Material, MemoryId, Timestamp),
     /// A signed entity.
     Entity(Box<Entity>, Gated),
     /// A signed relation.
@@ -58,7 +58,7 @@ pub fn land(db: &Connection, c: &Context<'_>, registry: &Registry, scope: &Owner
     let c = Context { scope, ..c.clone() };
     let landed = apart(db, || match line {
         Admitted::Carried(carried, gated, material) => carry(db, &c, registry, carried, gated, material),
-        Admitted::Stated(gated, material) => store(db, &c, gated, material).map(|written| landed(&written)),
+        Admitted::Stated(gated, material, id, said) => state_again(db, &c, gated, material, *id, *said),
         Admitted::Entity(carried, gated) => carry_entity(db, &c, gated, carried).map(added),
         Admitted::Relation(carried, gated) => carry_relation(db, &c, gated, carried).map(added),
         Admitted::Skill(carried, gated) => carry_skill(db, &c, gated, carried).map(added),
@@ -96,6 +96,32 @@ fn landed(written: &Written) -> Landed {
     }
 }
 
+/// Rule E6, of signed lines and of others: taking the signature off brings nothing back.
+fn check_erased(db: &Connection, c: &Context<'_>, stored: StoredOwner, id: MemoryId) -> Result<(), Fault> {
+    if erasures::id_was_erased(db, stored.user_id, &erasures::id_digest(c.tombstones, c.scope.owner(), id))? {
+        let fault = Fault::new(Reason::Forgotten, "this record was erased; its export does not bring it back");
+        return Err(fault.rule("E6", "memory.memory_id", "the id of an erased record"));
+    }
+    Ok(())
+}
+
+/// A line that counts as a statement. It is no later one of the user: it is as old as it says (rule E7).
+fn state_again(
+    db: &Connection,
+    c: &Context<'_>,
+    gated: &Gated,
+    material: &Material,
+    id: MemoryId,
+    said: Timestamp,
+) -> Result<Landed, Fault> {
+    let stored = owner::ensure(db, c.scope)?;
+    check_erased(db, c, stored, id)?;
+    let kind = gated.statement().kind;
+    let digests = c.tombstones.digests(c.scope.owner(), kind, gated.key(), gated.normal(), &gated.identity());
+    gate::check_forgotten(ledger::erased_at(db, stored, &digests)?, said)?;
+    store(db, c, gated, material).map(|written| landed(&written))
+}
+
 fn carry(
     db: &Connection,
     c: &Context<'_>,
@@ -106,13 +132,7 @@ fn carry(
 ) -> Result<Landed, Fault> {
     let stored = owner::ensure(db, c.scope)?;
     let r = &carried.record;
-    if erasures::id_was_erased(db, stored.user_id, &erasures::id_digest(c.tombstones, &r.owner, r.memory_id))? {
-        return Err(Fault::new(Reason::Forgotten, "this record was erased; its export does not bring it back").rule(
-            "E6",
-            "memory.memory_id",
-            "the id of an erased record",
-        ));
-    }
+    check_erased(db, c, stored, r.memory_id)?;
     if let Some(there) = row::by_id(db, r.memory_id)? {
         if there.owner == stored {
             return Ok(Landed::Known);

@@ -56,7 +56,7 @@ pub fn sync(db: &Connection, c: &Context<'_>, cursor: &Cursor, items: Vec<Item>)
         .with("current_value", at));
     }
     if !items.is_empty() {
-        ledger::check_outbox(db, c.now)?;
+        ledger::check_outbox(db, &c.scope.owner().tenant, c.now)?;
     }
     let w = c.writing(stored, "SyncFacts");
     let mut out = Vec::with_capacity(items.len());

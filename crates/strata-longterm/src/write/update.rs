@@ -2,15 +2,15 @@
 
 use super::revive::{held, revive};
 use super::{
-    Context, Outcome, Written, activate, check_etag, create, is_apart, overlapping, same_statement, support, user_authority,
-    visible_record, written,
+    Context, Outcome, Written, activate, check_etag, create, is_apart, overlapping, replacing, same_statement, support,
+    user_authority, visible_record, written,
 };
 use crate::metadata::insert::{self, Material, Writing, derived};
 use crate::metadata::row::StoredRecord;
 use crate::metadata::{Visible, ledger, owner, query};
 use rusqlite::Connection;
 use strata_api::convert::update::Patch;
-use strata_core::policy::conflict::{self, Decision, Ruling};
+use strata_core::policy::conflict::{Decision, Ruling};
 use strata_core::policy::gate::{self, Gated, Standing};
 use strata_core::policy::registry::Registry;
 use strata_core::policy::status;
@@ -75,7 +75,7 @@ pub fn replace(db: &Connection, c: &Context<'_>, change: Change, gated: &Gated, 
     if gated.standing() == Standing::NeedsConsent {
         return Ok(needs_consent(findings, Visible::of(db, c.scope)?.map_or(0, |visible| visible.revision)));
     }
-    ledger::check_outbox(db, c.now)?;
+    ledger::check_outbox(db, &c.scope.owner().tenant, c.now)?;
     let holder = old.record.owner.clone();
     let w = Writing { owner: &holder, ..c.writing(old.owner, gated.door().name()) };
     let s = gated.statement();
@@ -143,31 +143,6 @@ fn retire(
     Ok(Written { superseded: Some(id), ..done })
 }
 
-/// The ruling over a statement that is to replace `old` by the caller's word: it does if it may become active and is no
-/// weaker, whatever slot either has.
-pub(super) fn replacing(old: &StoredRecord, source: Source, ruling: Ruling, findings: &mut Vec<Finding>) -> Ruling {
-    let id = old.record.memory_id;
-    let Decision::Active { mut supersede, close, valid_to, queue, may_replace } = ruling.decision else { return ruling };
-    if supersede.contains(&id) {
-        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue, may_replace }, ..ruling };
-    }
-    if close.iter().any(|(closed, _)| *closed == id) {
-        // It holds until the new one begins: nothing more is to be done.
-        return Ruling { decision: Decision::Active { supersede, close, valid_to, queue, may_replace }, ..ruling };
-    }
-    if conflict::rank(source, false) < conflict::rank(old.record.source, false) {
-        let because = "a stronger source said what is to be replaced";
-        findings.push(Finding::new("K2", "CANDIDATE", because));
-        let decision = Decision::Candidate { conflicts_with: Some(id), due: false };
-        return Ruling { decision, rule: "K2", reason: format!("K2: {because}"), findings: ruling.findings };
-    }
-    let because = "replaced by name";
-    findings.push(Finding::new("K1", "SUPERSEDED", because));
-    supersede.push(id);
-    let decision = Decision::Active { supersede, close, valid_to, queue, may_replace };
-    Ruling { decision, rule: "K1", reason: format!("K1: {because}"), findings: ruling.findings }
-}
-
 fn needs_consent(findings: Vec<Finding>, revision: u64) -> Written {
     Written { outcome: Outcome::NeedsConsent, record: None, findings, superseded: None, conflicts_with: None, revision }
 }
@@ -190,7 +165,7 @@ pub fn amend(
     if gated.standing() == Standing::NeedsConsent {
         return Ok(needs_consent(findings, Visible::of(db, c.scope)?.map_or(0, |visible| visible.revision)));
     }
-    ledger::check_outbox(db, c.now)?;
+    ledger::check_outbox(db, &c.scope.owner().tenant, c.now)?;
     let holder = found.record.owner.clone();
     let w = Writing { owner: &holder, ..c.writing(found.owner, gated.door().name()) };
     let renews = patch.expire_time.flatten().is_some();

@@ -206,3 +206,61 @@ async fn c154_one_off_remarks_are_no_preferences() {
         assert_eq!(accepted.outcome(), pb::Outcome::Active, "{text}: {:?}", accepted.findings);
     }
 }
+
+/// Acceptance A74: the source tells what the user said from what was inferred, and a list by source is where the search for
+/// wrong records begins.
+#[tokio::test]
+async fn a74_records_are_listed_by_their_source() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    let said = user.remember(says("I always park in lot B-17")).await.expect("stored");
+    let corrected = from(pb::Source::UserCorrection, states("profile.city", "Rome", "I live in Rome"));
+    let corrected = user.remember(corrected).await.expect("stored");
+    let guessed = user.propose(from(pb::Source::ModelInference, says("用户可能更喜欢靠窗的座位"))).await.expect("queued");
+    let seen = of_kind(pb::Kind::Event, from(pb::Source::Observation, says("Invoice 17 was paid")));
+    let seen = user.propose(seen).await.expect("stored");
+    world.user("u2").remember(says("I always park in lot C-3")).await.expect("stored");
+
+    let list = async |sources: &[pb::Source], page_size: i32| {
+        let both = vec![pb::Status::Active.into(), pb::Status::Candidate.into()];
+        let mut request = pb::ListMemoriesRequest {
+            user_id: "u1".into(),
+            sources: sources.iter().map(|source| (*source).into()).collect(),
+            filter: Some(pb::RecallFilter { statuses: both, ..Default::default() }),
+            page_size,
+            ..Default::default()
+        };
+        let mut ids = Vec::new();
+        loop {
+            let page = user.client().list_memories(request.clone()).await.expect("served").into_inner();
+            ids.extend(page.memories.into_iter().map(|memory| memory.memory_id));
+            if page.next_page_token.is_empty() {
+                return ids;
+            }
+            request.page_token = page.next_page_token;
+        }
+    };
+    use pb::Source::{ModelInference, Observation, UserCorrection, UserStatement};
+    assert_eq!(list(&[ModelInference], 0).await, [id(&guessed)], "what was inferred");
+    assert_eq!(list(&[UserStatement, UserCorrection, UserStatement], 1).await, [id(&said), id(&corrected)], "what was said");
+    assert_eq!(list(&[Observation], 0).await, [id(&seen)]);
+    assert_eq!(list(&[pb::Source::Review], 0).await, Vec::<String>::new());
+    assert_eq!(list(&[], 0).await.len(), 4);
+
+    // A token belongs to its question, and an unknown source is an error, never no filter.
+    let mut request = pb::ListMemoriesRequest {
+        user_id: "u1".into(),
+        sources: vec![UserStatement.into(), UserCorrection.into()],
+        page_size: 1,
+        ..Default::default()
+    };
+    request.page_token = user.client().list_memories(request.clone()).await.expect("a page").into_inner().next_page_token;
+    request.sources = vec![ModelInference.into()];
+    let fault = strata_api::error::fault(&user.client().list_memories(request.clone()).await.expect_err("another question"));
+    assert_eq!(fault.reason, Reason::InvalidPageToken);
+    for sources in [vec![99], vec![0], vec![UserStatement.into(); 200]] {
+        let request = pb::ListMemoriesRequest { sources, page_token: String::new(), ..request.clone() };
+        let fault = strata_api::error::fault(&user.client().list_memories(request).await.expect_err("no source"));
+        assert_eq!((fault.reason, fault.fields[0].field.as_str()), (Reason::InvalidField, "sources"));
+    }
+}

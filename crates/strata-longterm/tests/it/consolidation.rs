@@ -1,6 +1,7 @@
 //! Consolidation (rule F5): many records on one topic become a summary that says nothing else; originals are read again, a
 //! corrected or forgotten member takes the summary along, a person takes it back.
 
+use crate::erase::{closed, erase_ids, verify};
 use crate::forgetting::{cite, deeds, event, found, maintain, rules_of, run, with_status};
 use crate::world::*;
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use strata_api::longterm::v1 as pb;
 use strata_core::{Reason, Timestamp};
 
 /// Speaks of one topic, in either language, differently each time.
-fn talk(language: &str, n: usize) -> pb::Statement {
+pub fn talk(language: &str, n: usize) -> pb::Statement {
     let content = match language {
         "en" => format!("I ran {} km along the river with Lin {n}", n + 3),
         _ => format!("我和林博伦沿河跑了{}公里，第{n}次", n + 3),
@@ -18,7 +19,7 @@ fn talk(language: &str, n: usize) -> pb::Statement {
     pb::Statement { topic: "Running".into(), importance: 2, ..event(&content) }
 }
 
-async fn say(world: &World, user: &Caller, language: &str, count: usize) -> Vec<String> {
+pub async fn say(world: &World, user: &Caller, language: &str, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for n in 0..count {
         ids.push(id(&user.remember(talk(language, n)).await.expect("stored")));
@@ -28,11 +29,11 @@ async fn say(world: &World, user: &Caller, language: &str, count: usize) -> Vec<
     ids
 }
 
-async fn summaries(user: &Caller) -> Vec<pb::Memory> {
+pub async fn summaries(user: &Caller) -> Vec<pb::Memory> {
     user.list(pb::RecallFilter { kinds: vec![pb::Kind::Summary.into()], ..Default::default() }).await
 }
 
-async fn undo(user: &Caller, memory_id: &str) -> Result<pb::UndoConsolidationResponse, strata_core::Fault> {
+pub async fn undo(user: &Caller, memory_id: &str) -> Result<pb::UndoConsolidationResponse, strata_core::Fault> {
     let request = pb::UndoConsolidationRequest {
         user_id: user.user.clone(),
         agent_id: user.agent.clone(),
@@ -43,7 +44,7 @@ async fn undo(user: &Caller, memory_id: &str) -> Result<pb::UndoConsolidationRes
     Ok(answer.into_inner())
 }
 
-async fn members(user: &Caller, summary_id: &str) -> Vec<pb::Memory> {
+pub async fn members(user: &Caller, summary_id: &str) -> Vec<pb::Memory> {
     let request = pb::ListMemoriesRequest {
         user_id: user.user.clone(),
         agent_id: user.agent.clone(),
@@ -319,4 +320,32 @@ async fn a_summary_that_its_owner_forgot_is_not_made_anew_and_does_not_come_back
     assert_eq!((back.memories[0].status(), back.findings[0].rule.as_str()), (pb::Status::Deleted, "F5"));
     maintain(&world).await;
     assert!(summaries(&user).await.is_empty());
+}
+
+#[tokio::test]
+async fn c027_an_erasure_takes_summaries_that_were_made_anew_or_taken_back_as_well() {
+    for (language, name) in [("en", "Quillfeather"), ("zh", "欧阳锦鲤")] {
+        let world = World::new().await;
+        let user = world.user("u1");
+        let marked = if language == "en" { "I ran 2 km with Quillfeather" } else { "我和欧阳锦鲤跑了2公里" };
+        let marked = pb::Statement { topic: "Running".into(), importance: 2, ..event(marked) };
+        let marked = id(&user.remember(marked).await.expect("stored"));
+        let ids = say(&world, &user, language, 23).await;
+        maintain(&world).await;
+        // Made anew without what was forgotten, then taken back: neither has members any more, and both say their words still.
+        user.forget(&[&ids[7]], &[]).await;
+        maintain(&world).await;
+        let second = summaries(&user).await.remove(0).memory_id;
+        undo(&user, &second).await.expect("taken back");
+        let retired = user.list(pb::RecallFilter {
+            kinds: vec![pb::Kind::Summary.into()],
+            statuses: vec![pb::Status::Archived.into()],
+            ..Default::default()
+        });
+        assert!(retired.await.iter().filter(|summary| summary.content.contains(name)).count() == 2);
+        let erasure = erase_ids(&user, &[&marked]).await;
+        closed(&user, &erasure.erasure_id).await;
+        assert!(verify(&user, &erasure.erasure_id, &[name]).await.absent, "{language}");
+        assert!(!world.files_hold(name), "{language}");
+    }
 }

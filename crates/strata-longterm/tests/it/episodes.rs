@@ -298,3 +298,64 @@ async fn s14_rows_go_with_their_owner() {
     world.database.write(erase).await.expect("erased");
     assert_eq!(world.count("SELECT (SELECT count(*) FROM episodes) + (SELECT count(*) FROM archived_turns)").await, 0);
 }
+
+/// The end of a topic at its turn `last`, while the session goes on.
+async fn close(caller: &Caller, name: &str, last: u32, sentences: Vec<internal::ArchivedSentence>) -> pb::Episode {
+    let whole =
+        internal::ArchiveSessionRequest { complete: true, closes_seq: last, sentences, ..request(caller, name, Vec::new()) };
+    let answer = send(caller, whole).await.expect("archived");
+    answer.episode.expect("an episode")
+}
+
+fn range(episode: &pb::Episode) -> (u32, u32, u32, u32) {
+    (episode.from_seq, episode.to_seq, episode.turns, episode.archived_turns)
+}
+
+#[tokio::test]
+async fn a43_s7_topics_of_a_session_are_episodes_that_share_no_turn() {
+    let world = World::new().await;
+    let ada = world.user("ada");
+    send(&ada, request(&ada, "s", vec![user(1, "The harbour tour is on Saturday."), user(2, "我带蓝色的外套。")]))
+        .await
+        .expect("there");
+    let harbour = close(&ada, "s", 2, vec![copied(1, "The harbour tour is on Saturday.")]).await;
+    assert_eq!(range(&harbour), (1, 2, 2, 2));
+    assert_eq!(close(&ada, "s", 2, Vec::new()).await, harbour, "closed once");
+    let state = send(&ada, request(&ada, "s", Vec::new())).await.expect("served");
+    assert_eq!((state.through_seq, state.closed_seq), (2, 2));
+
+    // What the session says later is another episode; what comes again, late, is none.
+    let bread = vec![user(3, "面团要静置两个小时。"), user(4, "The oven is at 230 degrees.")];
+    assert_eq!(send(&ada, request(&ada, "s", bread.clone())).await.expect("there").through_seq, 4);
+    send(&ada, request(&ada, "s", vec![user(1, "late"), user(2, "late")])).await.expect("passed over");
+    send(&ada, request(&ada, "s", bread)).await.expect("passed over");
+    // Turns of the next topic came in between: the close of an earlier one changes nothing.
+    assert_eq!(range(&close(&ada, "s", 3, Vec::new()).await), (3, 4, 2, 0));
+    assert_eq!(episodes(&ada).await, std::slice::from_ref(&harbour), "not whole yet");
+    let end = finish(&ada, "s", vec![copied(4, "The oven is at 230 degrees.")]).await;
+    assert_eq!(range(&end), (3, 4, 2, 2));
+    assert_ne!(end.episode_id, harbour.episode_id);
+    // It did not end then after all, and its topic ends one turn later.
+    send(&ada, request(&ada, "s", vec![user(5, "The crust is done.")])).await.expect("there");
+    assert_eq!(range(&close(&ada, "s", 5, vec![copied(5, "The crust is done.")]).await), (3, 5, 3, 3));
+
+    let list = episodes(&ada).await;
+    assert_eq!(list.iter().map(range).collect::<Vec<_>>(), [(3, 5, 3, 3), (1, 2, 2, 2)]);
+    assert_eq!(list[0].from_time, Some(wire_time(START.plus(3 * SECOND))));
+    assert_eq!(list[1].to_time, Some(wire_time(START.plus(2 * SECOND))));
+    assert_eq!(world.count("SELECT count(*) FROM archived_turns").await, 5);
+    assert_eq!(world.count("SELECT count(DISTINCT seq) FROM archived_turns").await, 5);
+    for (query, seq, episode) in
+        [("harbour tour", 1, &list[1]), ("蓝色 外套", 2, &list[1]), ("面团 静置", 3, &list[0]), ("oven", 4, &list[0])]
+    {
+        let hit = search(&ada, query).await.hits.remove(0);
+        let turn = hit.turn.expect("a turn");
+        assert_eq!(
+            (turn.seq, turn.session_id.as_str(), hit.episode_id.as_str()),
+            (seq, "s", episode.episode_id.as_str()),
+            "{query}"
+        );
+    }
+    let alone = internal::ArchiveSessionRequest { closes_seq: 5, ..request(&ada, "s", Vec::new()) };
+    assert_eq!(send(&ada, alone).await.expect_err("without complete").fields[0].field, "closes_seq");
+}

@@ -29,7 +29,7 @@ pub async fn erase(user: &Caller, request: pb::EraseMemoriesRequest) -> Result<p
     user.client().erase_memories(request).await.map(tonic::Response::into_inner).map_err(|status| error::fault(&status))
 }
 
-async fn erase_ids(user: &Caller, ids: &[&str]) -> pb::Erasure {
+pub async fn erase_ids(user: &Caller, ids: &[&str]) -> pb::Erasure {
     let memory_ids = ids.iter().map(|id| (*id).to_owned()).collect();
     erase(user, pb::EraseMemoriesRequest { memory_ids, ..asks(user) }).await.expect("served").erasure.expect("begun")
 }
@@ -38,12 +38,12 @@ async fn erase_all(user: &Caller) -> pb::Erasure {
     erase(user, pb::EraseMemoriesRequest { everything: true, ..asks(user) }).await.expect("served").erasure.expect("begun")
 }
 
-async fn receipt(user: &Caller, id: &str) -> pb::Erasure {
+pub async fn receipt(user: &Caller, id: &str) -> pb::Erasure {
     let request = pb::GetErasureRequest { user_id: user.user.clone(), erasure_id: id.into() };
     user.client().get_erasure(request).await.expect("served").into_inner().erasure.expect("a receipt")
 }
 
-async fn verify(user: &Caller, id: &str, texts: &[&str]) -> pb::VerifyErasureResponse {
+pub async fn verify(user: &Caller, id: &str, texts: &[&str]) -> pb::VerifyErasureResponse {
     let request = pb::VerifyErasureRequest {
         user_id: user.user.clone(),
         erasure_id: id.into(),
@@ -53,7 +53,7 @@ async fn verify(user: &Caller, id: &str, texts: &[&str]) -> pb::VerifyErasureRes
 }
 
 /// A router that did all of its steps and found nothing.
-async fn settle(user: &Caller, id: &str) -> pb::Erasure {
+pub async fn settle(user: &Caller, id: &str) -> pb::Erasure {
     let mut client: ErasureJournalServiceClient<RpcChannel> = user.journal();
     let mut last = None;
     for step in ["ledger", "session", "working"] {
@@ -64,13 +64,13 @@ async fn settle(user: &Caller, id: &str) -> pb::Erasure {
 }
 
 /// The receipt once nothing is left to do.
-async fn closed(user: &Caller, id: &str) -> pb::Erasure {
+pub async fn closed(user: &Caller, id: &str) -> pb::Erasure {
     settle(user, id).await;
     eventually(Duration::from_secs(30), async || receipt(user, id).await.state() != pb::ErasureState::Running).await;
     receipt(user, id).await
 }
 
-fn store<'a>(receipt: &'a pb::Erasure, name: &str) -> &'a pb::ErasedStore {
+pub fn store<'a>(receipt: &'a pb::Erasure, name: &str) -> &'a pb::ErasedStore {
     receipt.stores.iter().find(|store| store.store == name).unwrap_or_else(|| panic!("{name} is not in {receipt:?}"))
 }
 
@@ -245,9 +245,25 @@ async fn e7_e6_c029_what_was_erased_does_not_come_back_and_what_the_user_says_la
         let refused = refused.expect_err("does not come back");
         assert!(matches!(refused.reason, Reason::Forgotten | Reason::RequestIdReused), "{refused:?}");
     }
-    let answer = import(&user, export).await;
-    assert_eq!((answer.added, answer.refused), (0, 1), "{answer:?}");
-    assert_eq!(answer.refusals[0].reason, "FORGOTTEN");
+    // As it was; without its signature, as another deployment's; that under another id.
+    let unsigned = |change: fn(&mut pb::Memory)| {
+        let mut lines = export.clone();
+        for line in &mut lines {
+            line.signature.clear();
+            if let Some(pb::export_line::Part::Memory(exported)) = &mut line.part {
+                change(exported.memory.as_mut().expect("a memory"));
+            }
+        }
+        lines
+    };
+    let renamed = unsigned(|memory| memory.memory_id = uuid::Uuid::from_u128(99 | 7 << 76 | 2 << 62).to_string());
+    for lines in
+        [export.clone(), unsigned(|_| {}), renamed, unsigned(|memory| memory.content = "my locker has code ZX-4471".into())]
+    {
+        let answer = import(&user, lines).await;
+        assert_eq!((answer.added, answer.refused), (0, 1), "{answer:?}");
+        assert_eq!(answer.refusals[0].reason, "FORGOTTEN");
+    }
     assert_eq!(world.count("SELECT count(*) FROM records").await, 0);
 
     world.later(SECOND).await;
@@ -363,9 +379,10 @@ async fn e2_c027_a176_what_was_derived_from_it_goes_and_what_was_not_stays() {
 async fn e2_by_id_a_value_is_taken_out_of_turns_and_other_records_are_named_not_taken() {
     let world = World::new().await;
     let user = world.user("u1");
-    let gone = id(&user.remember(says("my insurance number is KV-88213-Q")).await.expect("stored"));
-    let other = id(&user.remember(says("KV-88213-Q is paid by my employer")).await.expect("stored"));
-    let turns = [(session::Role::User, "my insurance number is KV-88213-Q"), (session::Role::Assistant, "kv 88213 q, noted.")];
+    let gone = id(&user.remember(says("my insurance number is KV-882135947-Q")).await.expect("stored"));
+    let other = id(&user.remember(says("KV-882135947-Q is paid by my employer")).await.expect("stored"));
+    let turns =
+        [(session::Role::User, "my insurance number is KV-882135947-Q"), (session::Role::Assistant, "kv 882135947 q, noted.")];
     archive(&user, &world, "s9", &turns).await;
     world.later(SECOND).await;
     let receipt = closed(&user, &erase_ids(&user, &[&gone]).await.erasure_id).await;
@@ -373,10 +390,10 @@ async fn e2_by_id_a_value_is_taken_out_of_turns_and_other_records_are_named_not_
     assert_eq!(receipt.also_mentioned_by, std::slice::from_ref(&other), "not asked for: said, not taken");
     assert_eq!(store(&receipt, "longterm.archived_turns").removed, 2, "{receipt:?}");
     assert!(user.get(&other).await.is_ok());
-    assert!(!world.files_hold("kv 88213 q"));
+    assert!(!world.files_hold("kv 882135947 q"));
     let both = closed(&user, &erase_ids(&user, &[&other]).await.erasure_id).await;
     assert!(both.also_mentioned_by.is_empty());
-    assert!(!world.files_hold("88213"));
+    assert!(!world.files_hold("882135947"));
 }
 
 #[tokio::test]
@@ -589,4 +606,46 @@ async fn a174_e3_backups_are_named_until_they_are_gone_and_the_signature_covers_
     }
     let chain = admin.verify_audit(strata_api::admin::v1::VerifyAuditRequest {}).await.expect("unbroken").into_inner();
     assert_eq!(chain.entries, u64::from(actions.values().sum::<u32>()));
+}
+
+#[tokio::test]
+async fn e8_a_copy_of_the_log_that_holds_as_many_lines_but_others_is_filled() {
+    use strata_longterm::erasure_log::{ErasureLog, Line, LogCopy};
+    use strata_runtime::TaskGroup;
+    use strata_runtime::redis_store::{RedisPool, RedisSettings};
+    let redis = strata_testkit::redis::RedisServer::start();
+    let pool = RedisPool::connect(&redis.url().into(), RedisSettings::default()).expect("a legal URL");
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = ErasureLog::open(folder.path()).expect("opens");
+    let line = |number: u128| Line {
+        erasure_id: uuid::Uuid::from_u128(number),
+        tenant: "t1".into(),
+        user: "u1".into(),
+        agent: String::new(),
+        everything: true,
+        epoch: 1,
+        actor: "key:test".into(),
+        reason: "the user asked for it".into(),
+        request_time: i64::try_from(number).expect("small"),
+        close_time: None,
+        records: [].into(),
+        turns: [].into(),
+        tombstones: [].into(),
+        entities: [].into(),
+        skills: [].into(),
+        episodes: [].into(),
+        redacted: [].into(),
+    };
+    let ours = [line(1), line(2)];
+    for line in &ours {
+        log.append(line).expect("written");
+    }
+    let copy = LogCopy::new(pool.clone(), b"a secret of the tests, not of anyone");
+    copy.put(&ours[..1]).await.expect("there");
+    // Of another deployment on the same Redis.
+    LogCopy::new(pool, b"another secret of the tests").put(&[line(3)]).await.expect("there");
+    assert_eq!(copy.read().await.expect("read").lines, ours[..1]);
+    copy.catch_up(&log, &TaskGroup::new()).await.expect("filled");
+    let copied = copy.read().await.expect("read");
+    assert_eq!((copied.lines.as_slice(), copied.foreign), (ours.as_slice(), 1));
 }

@@ -18,7 +18,7 @@ pub async fn run(world: &World, request: admin::RunMaintenanceRequest) -> Result
     run_of(&world.user("operator"), request).await
 }
 
-async fn run_of(caller: &Caller, request: admin::RunMaintenanceRequest) -> Result<Vec<admin::MaintenanceStep>, Fault> {
+pub async fn run_of(caller: &Caller, request: admin::RunMaintenanceRequest) -> Result<Vec<admin::MaintenanceStep>, Fault> {
     let channel = caller.channel_with(Some(caller.claims(Some(strata_core::id::Level::User))));
     let answer = AdminServiceClient::new(channel).run_maintenance(request).await.map_err(|status| error::fault(&status))?;
     let (mut stream, mut steps, mut last) = (answer.into_inner(), Vec::new(), None);
@@ -450,4 +450,54 @@ async fn a_run_that_was_cut_off_is_gone_on_with_by_another_process() {
     assert_eq!(world.count(archived).await, 15);
     let twice = world.count("SELECT count(*) FROM history WHERE rule = 'F2' GROUP BY memory_id ORDER BY 1 DESC LIMIT 1").await;
     assert_eq!(twice, 1, "each record was moved once");
+}
+
+/// Acceptance A151: in both languages and by configuration alone. What is stable has no end, is not archived for being unused,
+/// and decays only where the operator has switched decay on, and then to a question, not away.
+#[tokio::test]
+async fn a151_stable_preferences_have_no_end_and_only_decay() {
+    for acts in [false, true] {
+        let world = World::new().await;
+        let mut policy = (**world.settings.load()).clone();
+        policy.forgetting.rules.decay = if acts { Switch::Act } else { Switch::Observe };
+        world.settings.store(std::sync::Arc::new(policy));
+        let user = world.user("u1");
+        let preference = |session: &str, confidence, statement| {
+            let statement = of_kind(pb::Kind::Preference, statement);
+            pb::Statement { importance: 1, confidence, source_ref: Some(user.turn(session)), ..statement }
+        };
+        let mut kept = Vec::new();
+        for statement in [says("From now on, I want my tea without sugar"), says("我以后咖啡都要少冰")] {
+            let stored = user.remember(preference("s1", None, statement)).await.expect("stored");
+            assert_eq!(
+                (status(&stored), stored.memory.as_ref().expect("a record").tier()),
+                (pb::Status::Active, pb::Tier::Stable)
+            );
+            kept.push(id(&stored));
+        }
+        // Said twice, half believed, confirmed by nobody: what may decay.
+        let doubted = |session| preference(session, Some(0.4), states("seat", "aisle", "I want an aisle seat in row 12"));
+        user.propose(doubted("s1")).await.expect("queued");
+        let doubted = id(&user.propose(doubted("s2")).await.expect("supported"));
+        for half_year in 0..6 {
+            world.later(182 * DAY).await;
+            maintain(&world).await;
+            for memory_id in &kept {
+                let memory = user.get(memory_id).await.expect("there");
+                assert_eq!((memory.status(), memory.expire_time), (pb::Status::Active, None), "{half_year}: {}", memory.content);
+            }
+            let memory = user.get(&doubted).await;
+            if acts {
+                // A question, which has an end of its own when nobody answers it for 90 days (rules F2, F6).
+                let asks = memory.as_ref().map(pb::Memory::status).is_ok_and(|status| status == pb::Status::Active);
+                assert!(!asks, "{half_year}: {memory:?}");
+            } else {
+                let memory = memory.expect("there");
+                assert_eq!((memory.status(), memory.expire_time), (pb::Status::Active, None), "{half_year}");
+            }
+        }
+        let recalled = pb::RecallRequest { user_id: "u1".into(), query: "tea without sugar".into(), ..Default::default() };
+        let items = user.client().recall(recalled).await.expect("served").into_inner().items;
+        assert!(items.iter().any(|item| item.memory.as_ref().is_some_and(|memory| memory.memory_id == kept[0])));
+    }
 }

@@ -2,24 +2,25 @@
 
 use crate::world::*;
 use prost_reflect::DescriptorPool;
-use strata_api::convert::common::wire_time;
+use strata_api::convert::common::{wire_time, wire_value};
 use strata_api::error;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as pb;
 use strata_api::session::v1 as session;
 use strata_core::policy::authz::{Layer, METHODS, Role};
 use strata_core::policy::gate::QuoteState;
+use strata_core::record::Value;
 use strata_core::{Fault, Reason};
 
 /// The doors a caller's words come through; a candidate's confirmation takes no text and is tested beside them.
 #[derive(Clone, Copy, Debug)]
-enum Door {
+pub enum Door {
     Remember,
     Propose,
     Apply,
 }
 
-async fn through(door: Door, caller: &Caller, statement: pb::Statement, n: usize) -> Result<pb::WriteResult, Fault> {
+pub async fn through(door: Door, caller: &Caller, statement: pb::Statement, n: usize) -> Result<pb::WriteResult, Fault> {
     match door {
         Door::Remember => caller.remember(statement).await,
         Door::Propose => caller.propose(statement).await,
@@ -38,7 +39,7 @@ async fn through(door: Door, caller: &Caller, statement: pb::Statement, n: usize
     }
 }
 
-const DOORS: [Door; 3] = [Door::Remember, Door::Propose, Door::Apply];
+pub const DOORS: [Door; 3] = [Door::Remember, Door::Propose, Door::Apply];
 
 #[tokio::test]
 async fn a60_a61_c057_c150_c155_every_refusal_on_every_door_leaves_nothing() {
@@ -211,7 +212,7 @@ async fn a82_a83_suggestions_and_assumptions_stand_apart() {
 
 /// How an RPC that may change long-term memory passes the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passes {
+pub enum Passes {
     /// It takes words of the caller: each goes through the gate.
     Words,
     /// The words stored already go through it once more.
@@ -221,7 +222,7 @@ enum Passes {
 }
 
 /// Every RPC of the services that may change long-term memory. A new one has to be entered here.
-const WRITERS: &[(&str, Passes)] = &[
+pub const WRITERS: &[(&str, Passes)] = &[
     ("Remember", Passes::Words),
     ("Propose", Passes::Words),
     ("Apply", Passes::Words),
@@ -524,21 +525,81 @@ async fn c155_a_secret_is_found_wherever_it_hides_in_a_statement() {
 }
 
 #[tokio::test]
+async fn g12_the_value_of_a_slot_is_the_one_that_content_and_quote_tell() {
+    let world = World::new().await;
+    let user = world.user("u1");
+    for (key, value, content, quote, stands) in [
+        ("profile.city", "Denver", "I live in Boston.", "I live in Boston.", false),
+        ("profile.city", "denver", "The user lives in Boston.", "I live in Boston.", false),
+        ("profile.city", "成都", "我住在杭州。", "我住在杭州。", false),
+        ("profile.city", "成\u{200b}都", "用户住在杭州。", "我住在杭州。", false),
+        ("", "", "I prefer an aisle seat.", "I prefer a window seat.", false),
+        ("", "", "我喜欢靠过道的座位。", "我喜欢靠窗的座位。", false),
+        ("", "", "I am allergic to shellfish.", "I am allergic to peanuts.", false),
+        ("", "", "我对虾过敏。", "我对花生过敏。", false),
+        ("travel.seat", "aisle", "I prefer a window seat.", "I prefer a window seat.", false),
+        ("profile.city", "Boston", "I live in Boston.", "I live in Boston.", true),
+        ("profile.city", "ＢＯＳＴＯＮ", "The user lives in Boston.", "I live in Boston.", true),
+        ("profile.city", "杭州", "我住在杭州。", "我住在杭州。", true),
+        // As the caller spells it.
+        ("reply.language", "de", "Always reply in German.", "Always reply in German.", true),
+        ("profile.timezone", "Europe/Berlin", "My time zone is CET.", "My time zone is CET.", true),
+        ("work.hours", "9 to 17", "My working hours are 9 to 17.", "My working hours are 9 to 17.", true),
+        ("profile.employer", "Acme", "I work at Acme Corp.", "I work at Acme Corp.", true),
+        ("profile.city", "杭州", "用户住在杭州西湖区。", "我住在杭州西湖区。", true),
+        (
+            "allergy[]",
+            "shrimp",
+            "I am allergic to peanuts as well as shrimp.",
+            "I am allergic to peanuts as well as shrimp.",
+            true,
+        ),
+    ] {
+        let value = (!value.is_empty()).then(|| wire_value(&Value::Text(value.into())));
+        let statement =
+            pb::Statement { key: key.into(), value, content: content.into(), source_quote: quote.into(), ..says(content) };
+        match user.remember(statement).await {
+            Ok(result) => assert!(stands, "{key} {content} < {quote}: {:?}", rules(&result)),
+            Err(fault) => assert!(!stands && fault.preconditions[0].rule == "G12", "{key} {content} < {quote}: {fault:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn g12_a_denial_of_the_quote_is_not_dropped() {
     let world = World::new().await;
     let user = world.user("u1");
     for (quote, content, expected) in [
-        ("I do not like green tea.", "I like green tea.", pb::Status::Candidate),
-        ("我不喜欢绿茶。", "我喜欢绿茶。", pb::Status::Candidate),
-        ("From now on, never book the night train.", "Book the night train.", pb::Status::Candidate),
-        ("I don't like coffee, I like black tea.", "I like black tea.", pb::Status::Active),
-        ("我不喜欢咖啡，我喜欢红茶。", "我喜欢红茶。", pb::Status::Active),
-        ("I don't eat shellfish.", "The user avoids shellfish.", pb::Status::Active),
-        ("我从不吃香菜。", "用户忌香菜。", pb::Status::Active),
-        ("I do not drink milk.", "I do not drink milk.", pb::Status::Active),
+        ("I do not like green tea.", "I like green tea.", None),
+        ("我不喜欢绿茶。", "我喜欢绿茶。", None),
+        ("Ｉ ｓｅｌｄｏｍ ｄｒｉｎｋ ｗｉｎｅ 🍷", "The user drinks wine.", None),
+        ("我很\u{200b}少喝红酒", "用户喝红酒。", None),
+        ("Some of my colleagues smoke.", "All of the user's colleagues smoke.", None),
+        ("我有些同事抽烟。", "用户的同事都抽烟。", None),
+        ("All of my colleagues smoke.", "Some of the user's colleagues smoke.", Some(pb::Status::Active)),
+        ("From now on, never book the night train.", "Book the night train.", Some(pb::Status::Candidate)),
+        ("I don't like coffee, I like black tea.", "I like black tea.", Some(pb::Status::Active)),
+        ("我不喜欢咖啡，我喜欢红茶。", "我喜欢红茶。", Some(pb::Status::Active)),
+        ("I don't eat shellfish.", "The user avoids shellfish.", Some(pb::Status::Active)),
+        ("我从不吃香菜。", "用户忌香菜。", Some(pb::Status::Active)),
+        ("I do not drink milk.", "I do not drink milk.", Some(pb::Status::Active)),
+        // Where both have the word that says no, it does not excuse the one that is missing.
+        ("I am not allergic to penicillin.", "I am allergic to penicillin.", None),
+        ("I am allergic to penicillin.", "I am not allergic to penicillin.", None),
+        ("I don't hate spicy food.", "I hate spicy food.", None),
+        ("我对海鲜不过敏。", "我对海鲜过敏。", None),
+        ("我对海鲜过敏。", "我对海鲜不过敏。", None),
+        ("I am allergic to penicillin.", "The user is allergic to penicillin.", Some(pb::Status::Active)),
+        ("我对海鲜过敏。", "用户对海鲜过敏。", Some(pb::Status::Active)),
+        // The words that open a correction are no order to correct a text.
+        ("Correction: my default cost centre is CC-2.", "My default cost centre is CC-2.", Some(pb::Status::Active)),
+        ("Correct this: my default cost centre is CC-2.", "My default cost centre is CC-2.", None),
     ] {
         let statement = pb::Statement { content: content.into(), source_quote: quote.into(), ..says(content) };
-        let result = user.remember(statement).await.unwrap_or_else(|fault| panic!("{quote} > {content}: {fault:?}"));
-        assert_eq!(status(&result), expected, "{quote} > {content}: {:?}", rules(&result));
+        match (user.remember(statement).await, expected) {
+            (Ok(result), Some(expected)) => assert_eq!(status(&result), expected, "{quote} > {content}: {:?}", rules(&result)),
+            (Err(fault), None) => assert_eq!(fault.preconditions[0].rule, "G12", "{quote} > {content}: {fault:?}"),
+            (other, _) => panic!("{quote} > {content}: {other:?}"),
+        }
     }
 }

@@ -15,7 +15,7 @@ use strata_api::session::v1 as session;
 use strata_core::policy::authz::Role;
 use strata_runtime::channel::RpcChannel;
 use strata_runtime::sqlite::SqliteError;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use strata_testkit::Random;
 use tonic::{Request, Status};
 use uuid::Uuid;
 
@@ -24,23 +24,6 @@ const CALLS: usize = 10_000;
 /// Names that a careless key, pattern or prefix would confuse.
 const TENANTS: [&str; 10] = ["t", "t1", "t10", "T1", "t:u", "t1*", "t%", "t_", "租户", "t/1"];
 const USERS: [&str; 5] = ["u1", "u10", "u1:2", "U1", "u%"];
-
-/// xorshift.
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).expect("small")
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-}
 
 /// What is to be known of an owner.
 #[derive(Clone, Debug, Default)]
@@ -221,9 +204,8 @@ impl Attacker<'_> {
             "mentions" => self.victim.marker.clone(),
             "texts" => named.marker,
             "erasure_id" => self.random.pick(&named.erasures).clone(),
-            "memory_id" | "memory_ids" | "summary_id" | "derived_from" | "supersedes" | "superseded_by" | "conflicts_with" => {
-                self.random.pick(&named.ids).clone()
-            }
+            "memory_id" | "memory_ids" | "summary_id" | "derived_from" | "supersedes" | "superseded_by" | "conflicts_with"
+            | "may_be_replaced_by" => self.random.pick(&named.ids).clone(),
             "key" | "keys" => self.random.pick(&named.keys).clone(),
             "query" => named.marker,
             // Else few own ones would be left to relate.
@@ -340,42 +322,6 @@ impl Attacker<'_> {
     }
 }
 
-/// Encoded messages in and out: a unary call is a stream of one.
-#[derive(Clone, Copy)]
-struct Bytes;
-
-impl Codec for Bytes {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-    fn encode(&mut self, item: Vec<u8>, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        use prost::bytes::BufMut as _;
-        dst.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        use prost::bytes::Buf as _;
-        Ok(Some(src.copy_to_bytes(src.remaining()).to_vec()))
-    }
-}
-
 /// Everything the server says, and whether it served the call.
 async fn call(channel: RpcChannel, method: &MethodDescriptor, requests: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
     let mut client = tonic::client::Grpc::new(channel);
@@ -383,7 +329,7 @@ async fn call(channel: RpcChannel, method: &MethodDescriptor, requests: Vec<Vec<
     let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
     let requests = Request::new(futures::stream::iter(requests));
     let told = |status: &Status| [status.message().as_bytes(), status.details()].concat();
-    match client.streaming(requests, path.parse().expect("a path"), Bytes).await {
+    match client.streaming(requests, path.parse().expect("a path"), strata_api::codec::Raw).await {
         Err(status) => (told(&status), false),
         Ok(answer) => {
             let (mut said, mut answers) = (Vec::new(), answer.into_inner());

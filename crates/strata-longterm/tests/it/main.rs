@@ -1,19 +1,25 @@
 //! The long-term role as a whole: its services on the local channel over a real SQLite file.
 
 mod acceptance;
+mod both_sides;
 mod concurrency;
 mod consolidation;
 mod episodes;
 mod erase;
 mod forgetting;
 mod gate;
+mod hanging;
 mod isolation;
+mod killed;
 mod model;
 mod moves;
 mod parts;
 mod quality;
+mod quotas;
 mod reads;
 mod refusals;
+mod removal;
+mod reword;
 mod schema;
 mod stale;
 mod sync;

@@ -6,23 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use strata_api::longterm::v1 as pb;
 use strata_core::Timestamp;
 use strata_core::policy::authz::Role;
-use strata_testkit::ReferenceStore;
 use strata_testkit::model::{Rank, Slot, State, Statement, Tier};
+use strata_testkit::{Random, ReferenceStore};
 
 /// Between two statements: short, so that a whole run is younger than the oldest change the index may be behind by.
 const STEP: i64 = 50_000;
-
-/// xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % end as u64).expect("small")
-    }
-}
 
 /// A slot as a reader sees it: values in force, what waits, and, of a single slot, the chain.
 #[derive(Debug, Default, PartialEq)]

@@ -30,6 +30,9 @@ async fn c137_a_database_of_every_released_schema_opens_with_its_data() {
         let migrations = i64::try_from(MIGRATIONS.len()).expect("few");
         assert_eq!(world.count("SELECT count(*) FROM schema_migrations").await, migrations);
         assert_eq!(world.count("SELECT count(*) FROM records").await, 8);
+        let counted =
+            "SELECT (SELECT sum(records) FROM tenants) * (SELECT sum(bytes) FROM tenants) = 8 * (SELECT sum(bytes) FROM records)";
+        assert_eq!(world.count(counted).await, 1, "what tenants keep is counted: schema {version}");
 
         let ada = world.user("ada").tenant("local");
         assert_eq!(ada.values("profile.city").await, ["Hangzhou"]);
@@ -67,6 +70,38 @@ async fn c137_a_database_of_every_released_schema_opens_with_its_data() {
 }
 
 #[tokio::test]
+async fn c137_episodes_from_before_topics_keep_their_turns() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let location = Location::File(directory.path().join("longterm.db"));
+    let then = Database::open(&location, &MIGRATIONS[..10], SqliteSettings::default()).expect("the database of then");
+    let rows = "
+        INSERT INTO users (tenant, user) VALUES ('local', 'ada');
+        INSERT INTO owners (user_id, agent) SELECT user_id, '' FROM users;
+        INSERT INTO episodes SELECT x'01', owner_id, 's', 7, 1, 2, '[{\"text\":\"The tide is out.\",\"seqs\":[2]}]', 3, 1, 1, 4, 5, '[]'
+          FROM owners;
+        INSERT INTO archived_turns SELECT x'01', 2, owner_id, 'USER', 'The tide is out.', '', '', 2, NULL, 4, 2, 0.0, x'', x'', NULL, NULL
+          FROM owners;";
+    then.write(move |db| Ok::<(), SqliteError>(db.execute_batch(rows)?)).await.expect("rows of then");
+    then.close().await;
+    let now = Database::open(&location, MIGRATIONS, SqliteSettings::default()).expect("migrated");
+    for (sql, expected) in [
+        ("SELECT from_seq * 1000 + through * 100 + kept * 10 + complete + closed FROM episodes WHERE episode_id = x'01'", 1_311),
+        ("SELECT count(*) FROM archived_turns JOIN episodes USING (episode_id) WHERE seq = 2 AND text = 'The tide is out.'", 1),
+        ("SELECT count(*) FROM pragma_foreign_key_check", 0),
+        ("SELECT count(*) FROM sqlite_master WHERE name LIKE 'new_%' OR sql LIKE '%new_episodes%'", 0),
+    ] {
+        let found: i64 =
+            now.read(move |db| Ok::<i64, SqliteError>(db.query_row(sql, [], |row| row.get(0))?)).await.expect("read");
+        assert_eq!(found, expected, "{sql}");
+    }
+    // Turns go with their episode still.
+    let gone = "DELETE FROM episodes; SELECT 1;";
+    now.write(move |db| Ok::<(), SqliteError>(db.execute_batch(gone)?)).await.expect("deleted");
+    let left = now.read(|db| Ok::<i64, SqliteError>(db.query_row("SELECT count(*) FROM archived_turns", [], |row| row.get(0))?));
+    assert_eq!(left.await.expect("read"), 0);
+}
+
+#[tokio::test]
 async fn c137_two_programs_that_start_together_do_not_both_migrate_and_a_later_schema_is_refused_unchanged() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("longterm.db");
@@ -101,7 +136,7 @@ async fn a_backup_of_an_earlier_schema_comes_back_and_is_migrated_when_it_is_ope
     let target = directory.path().join("longterm.db");
     let tombstones = Tombstones::new(b"a secret of the tests, not of anyone");
     let log = directory.path().join("erasures");
-    let erasures = |accept_lost| Erasures { log: &log, tombstones: &tombstones, accept_lost };
+    let erasures = |accept_lost| Erasures { log: &log, copy: None, tombstones: &tombstones, accept_lost };
     let refused = restore(&backup, &target, Some(&checksum), &erasures(false), START).await.expect_err("the log is lost");
     assert!(refused.to_string().contains("--accept-lost-erasures") && !target.exists(), "{refused}");
     let (restored, contents, _) = restore(&backup, &target, Some(&checksum), &erasures(true), START).await.expect("restored");

@@ -67,7 +67,11 @@ fn embedder() -> Option<Arc<dyn Embedder>> {
 
 /// Percent of questions that keyless corrections may leak in. Words alone find fewer of the records that speak of one thing.
 fn keyless_percent() -> u32 {
-    if model_dir().join("weights.npz").exists() { 10 } else { 15 }
+    if model_dir().join("weights.npz").exists() { 5 } else { 15 }
+}
+/// Percent of questions that are answered with the new value, whatever words it was said in.
+fn answered_percent() -> u32 {
+    if model_dir().join("weights.npz").exists() { 94 } else { 75 }
 }
 
 /// Who speaks in a case.
@@ -193,6 +197,11 @@ async fn measure(language: &str, table: &str, keyed: bool) -> (u32, u32) {
         println!("  {note}");
     }
     assert_eq!(retired, 0, "{language}: an unrelated fact was retired");
+    let answered = sum(|s| s.answered);
+    assert!(
+        answered * 100 >= questions * answered_percent(),
+        "{language}: the new value is answered to {answered} of {questions}"
+    );
     if keyed {
         assert_eq!(superseded as usize, cases.len(), "{language}: every keyed correction supersedes");
     }
@@ -210,13 +219,80 @@ async fn a103_a204_k1_keyed_corrections_never_leak_in_chinese() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a103_k0_keyless_corrections_leak_under_a_tenth_in_english() {
+async fn a103_k0_keyless_corrections_leak_under_a_twentieth_in_english() {
     let (leaks, questions) = measure("English", include_str!("data/stale.en.jsonl"), false).await;
     assert!(leaks * 100 < questions * keyless_percent(), "{leaks} of {questions}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a103_k0_keyless_corrections_leak_under_a_tenth_in_chinese() {
+async fn a103_k0_keyless_corrections_leak_under_a_twentieth_in_chinese() {
     let (leaks, questions) = measure("Chinese", include_str!("data/stale.zh.jsonl"), false).await;
     assert!(leaks * 100 < questions * keyless_percent(), "{leaks} of {questions}");
+}
+
+/// What was replaced is looked for by its own words, and what is answered is what stands in its place: over a chain, before and
+/// after the index knows, for its owner alone, and not once it was forgotten.
+#[tokio::test]
+async fn k0_what_stands_in_the_place_of_a_found_record_is_answered() {
+    for (key, said, asked) in [
+        (
+            "profile.city",
+            [
+                ("Berlin", "I live in Berlin beside the zoo"),
+                ("Munich", "Actually, I moved to Munich"),
+                ("Graz", "Graz is my home now"),
+            ],
+            "do I live beside the zoo",
+        ),
+        (
+            "travel.seat",
+            [("靠窗", "我坐飞机要靠窗的座位"), ("过道", "以后都要过道"), ("前排", "我现在更喜欢前排")],
+            "飞机靠窗的座位",
+        ),
+        (
+            "taste.first",
+            [
+                ("blue", "My favourite ｃｏｌｏｕｒ is blue 🙂"),
+                ("green", "I like gr\u{200b}een best"),
+                ("אדום", "From now on I prefer אדום"),
+            ],
+            "favourite colour",
+        ),
+    ] {
+        let world = World::new().await;
+        let user = world.user("u1");
+        let recall = async |by: &Caller, statuses: Vec<i32>| {
+            let filter = Some(pb::RecallFilter { statuses, ..Default::default() });
+            let request = pb::RecallRequest { user_id: by.user.clone(), query: asked.into(), filter, ..Default::default() };
+            by.client().recall(request).await.expect("an answer").into_inner().items
+        };
+        let mut ids = Vec::new();
+        for (n, (value, text)) in said.into_iter().enumerate() {
+            let hours = i64::try_from(n).expect("few") - 9;
+            let stored = remembered(&user, hours, states(key, value, text)).await;
+            assert_eq!(status(&stored), pb::Status::Active, "{text}: {:?}", stored.findings);
+            ids.push(id(&stored));
+            for settled in [false, true] {
+                if settled {
+                    world.settled().await;
+                }
+                let items = recall(&user, Vec::new()).await;
+                let found: Vec<&str> =
+                    items.iter().filter_map(|item| item.memory.as_ref()).map(|memory| memory.memory_id.as_str()).collect();
+                assert_eq!(found, [ids[n].as_str()], "{text}, settled {settled}");
+                assert_eq!(items[0].paths.iter().any(|path| path == "link"), n > 0, "{text}: {:?}", items[0].paths);
+            }
+        }
+        // Who asks for what was replaced gets that itself.
+        let old = recall(&user, vec![pb::Status::Superseded.into()]).await;
+        assert!(old.iter().any(|item| item.memory.as_ref().is_some_and(|memory| memory.memory_id == ids[0])));
+        assert!(
+            old.iter().all(|item| item.labels.contains(&"SUPERSEDED".to_owned()) && !item.paths.contains(&"link".to_owned()))
+        );
+        for stranger in [world.user("u2"), user.clone().tenant("t2")] {
+            assert!(recall(&stranger, Vec::new()).await.is_empty());
+        }
+        user.forget(&[&ids[2]], &[]).await;
+        assert!(recall(&user, Vec::new()).await.is_empty(), "nothing stands in its place any more");
+    }
 }

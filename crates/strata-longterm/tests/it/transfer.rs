@@ -13,7 +13,7 @@ use strata_core::time::SECOND;
 use strata_core::{Fault, Reason};
 use uuid::Uuid;
 
-async fn export(caller: &Caller, scope: pb::ExportScope) -> Result<Vec<pb::ExportLine>, Fault> {
+pub async fn export(caller: &Caller, scope: pb::ExportScope) -> Result<Vec<pb::ExportLine>, Fault> {
     let request = pb::ExportMemoriesRequest { user_id: caller.user.clone(), agent_id: caller.agent.clone(), scope: scope.into() };
     let fault = |status: tonic::Status| error::fault(&status);
     let mut stream = caller.client().export_memories(request).await.map_err(fault)?.into_inner();
@@ -36,7 +36,7 @@ async fn import_as(
     answer.map(tonic::Response::into_inner).map_err(|status| error::fault(&status))
 }
 
-async fn import(caller: &Caller, lines: &[pb::ExportLine]) -> Result<pb::ImportMemoriesResponse, Fault> {
+pub async fn import(caller: &Caller, lines: &[pb::ExportLine]) -> Result<pb::ImportMemoriesResponse, Fault> {
     import_as(caller, lines.to_vec(), pb::ImportMemoriesRequest::default()).await
 }
 

@@ -82,7 +82,8 @@ impl Row {
         if self.role.is_empty() || self.role == "USER" { user } else { user.of_another() }
     }
 
-    async fn judged(&self, world: &World, n: usize) -> (BTreeSet<String>, String) {
+    /// The rules that refused it, what it became, and what the gate found on the way.
+    async fn judged(&self, world: &World, n: usize) -> (BTreeSet<String>, String, String) {
         let caller = self.speaker(world.user(&format!("u{n}")));
         let result = match self.door.as_deref() {
             None | Some("Remember") => caller.remember(self.statement()).await,
@@ -90,8 +91,11 @@ impl Row {
             Some(other) => panic!("no such door: {other}"),
         };
         match result {
-            Err(fault) => (fault.preconditions.iter().map(|p| p.rule.clone()).collect(), String::new()),
-            Ok(result) => (BTreeSet::new(), became(&result)),
+            Err(fault) => (fault.preconditions.iter().map(|p| p.rule.clone()).collect(), String::new(), String::new()),
+            Ok(result) => {
+                let found: Vec<String> = result.findings.iter().map(|f| format!("{} {}", f.rule, f.outcome)).collect();
+                (BTreeSet::new(), became(&result), format!(" ({})", found.join(", ")))
+            }
         }
     }
 }
@@ -135,16 +139,16 @@ fn share(part: u32, whole: u32) -> f64 {
     if whole == 0 { 1.0 } else { f64::from(part) / f64::from(whole) }
 }
 
-async fn measure(language: &str, table: &str) {
+/// Puts every row of the table through the role, prints what came of them, and answers how much was right.
+async fn measure(language: &str, table: &str) -> Measured {
     let rows: Vec<Row> =
         table.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect();
-    assert!(rows.len() >= 300, "{language}: {}", rows.len());
     let world = World::new().await;
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     let mut wrong = Vec::new();
     let verdicts: Vec<_> =
         stream::iter(rows.iter().enumerate()).map(|(n, row)| row.judged(&world, n)).buffered(64).collect().await;
-    for (row, (refused, became)) in rows.iter().zip(verdicts) {
+    for (row, (refused, became, found)) in rows.iter().zip(verdicts) {
         let expected = row.becomes.clone().unwrap_or_default();
         for name in
             row.refused.union(&refused).chain([&expected, &became]).filter(|name| !name.is_empty()).collect::<BTreeSet<_>>()
@@ -154,7 +158,10 @@ async fn measure(language: &str, table: &str) {
             counts.entry(name.clone()).or_default().note(expects, finds);
         }
         if refused != row.refused || became != expected {
-            wrong.push(format!("{}: {:?} expected {:?}{expected}, got {refused:?}{became}", row.group, row.say, row.refused));
+            wrong.push(format!(
+                "{}: {:?} expected {:?}{expected}, got {refused:?}{became}{found}",
+                row.group, row.say, row.refused
+            ));
         }
     }
     let right = share(u32::try_from(rows.len() - wrong.len()).expect("few"), u32::try_from(rows.len()).expect("few"));
@@ -166,22 +173,44 @@ async fn measure(language: &str, table: &str) {
     for line in &wrong {
         println!("  wrong: {line}");
     }
-    for (name, count) in counts.iter().filter(|(name, _)| name.starts_with('G')) {
+    Measured { rows: rows.len(), right, counts, wrong }
+}
+
+/// What a table came to.
+struct Measured {
+    rows: usize,
+    right: f64,
+    counts: BTreeMap<String, Count>,
+    wrong: Vec<String>,
+}
+
+async fn holds(language: &str, table: &str) {
+    let found = measure(language, table).await;
+    assert!(found.rows >= 300, "{language}: {}", found.rows);
+    for (name, count) in found.counts.iter().filter(|(name, _)| name.starts_with('G')) {
         assert!(
             count.precision() >= RULE_SHARE && count.recall() >= RULE_SHARE,
             "{language} {name}: {count:?}\n{}",
-            wrong.join("\n")
+            found.wrong.join("\n")
         );
     }
-    assert!(right >= OVERALL_SHARE, "{language}: {right}\n{}", wrong.join("\n"));
+    assert!(found.right >= OVERALL_SHARE, "{language}: {}\n{}", found.right, found.wrong.join("\n"));
 }
 
 #[tokio::test]
 async fn a47_a56_a61_the_tuning_table_in_english() {
-    measure("English", include_str!("data/gate.en.jsonl")).await;
+    holds("English", include_str!("data/gate.en.jsonl")).await;
 }
 
 #[tokio::test]
 async fn a47_a56_a61_the_tuning_table_in_chinese() {
-    measure("Chinese", include_str!("data/gate.zh.jsonl")).await;
+    holds("Chinese", include_str!("data/gate.zh.jsonl")).await;
+}
+
+#[tokio::test]
+#[ignore = "measures the tables named by GATE_TABLES, which nothing was tuned on"]
+async fn tables_of_ones_own() {
+    for path in std::env::var("GATE_TABLES").expect("GATE_TABLES: paths of JSONL files, with commas").split(',') {
+        measure(path, &std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))).await;
+    }
 }

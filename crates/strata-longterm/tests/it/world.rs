@@ -16,6 +16,7 @@ use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::gate::{Attestation, QuoteState};
 use strata_core::policy::modes::Mode;
+use strata_core::policy::quota::QuotaSettings;
 use strata_core::policy::registry::Registry;
 use strata_core::policy::settings::PolicySettings;
 use strata_core::record::Value;
@@ -27,11 +28,19 @@ use strata_runtime::signing::WriteGrant;
 use strata_runtime::sqlite::{Database, Location, SqliteSettings, Synchronous};
 use strata_runtime::{Claims, Ports};
 use strata_testkit::{ManualClock, SeqIds};
+use strata_text::summarise::Summariser;
 use tower::util::MapRequest;
 use uuid::Uuid;
 
 /// 2026-11-30 00:00:00 UTC.
 pub const START: Timestamp = Timestamp(1_795_996_800_000_000);
+
+/// Models that the role asks.
+#[derive(Default)]
+struct Models {
+    embedder: Option<Arc<dyn strata_text::embed::Embedder>>,
+    summariser: Option<Arc<dyn Summariser>>,
+}
 
 /// One running role.
 pub struct World {
@@ -41,6 +50,7 @@ pub struct World {
     pub directory: tempfile::TempDir,
     pub settings: Arc<ArcSwap<PolicySettings>>,
     pub mode: Arc<parking_lot::Mutex<Mode>>,
+    pub quotas: Arc<ArcSwap<QuotaSettings>>,
     turns: Arc<AtomicU32>,
 }
 
@@ -70,7 +80,36 @@ impl World {
         embedder: Option<Arc<dyn strata_text::embed::Embedder>>,
         sqlite: SqliteSettings,
     ) -> Self {
-        let clock = ManualClock::at(START);
+        Self::indexed(directory, seed, embedder, sqlite, IndexConfig::Exact, ManualClock::at(START)).await
+    }
+
+    /// With a model that words summaries.
+    pub async fn worded(summariser: Arc<dyn Summariser>) -> Self {
+        let models = Models { summariser: Some(summariser), ..Models::default() };
+        let directory = tempfile::tempdir().expect("a directory");
+        Self::built(directory, 7, models, SqliteSettings::default(), IndexConfig::Exact, ManualClock::at(START)).await
+    }
+
+    /// The same with another index, by a clock that goes on.
+    pub async fn indexed(
+        directory: tempfile::TempDir,
+        seed: u64,
+        embedder: Option<Arc<dyn strata_text::embed::Embedder>>,
+        sqlite: SqliteSettings,
+        index: IndexConfig,
+        clock: ManualClock,
+    ) -> Self {
+        Self::built(directory, seed, Models { embedder, summariser: None }, sqlite, index, clock).await
+    }
+
+    async fn built(
+        directory: tempfile::TempDir,
+        seed: u64,
+        models: Models,
+        sqlite: SqliteSettings,
+        index: IndexConfig,
+        clock: ManualClock,
+    ) -> Self {
         let location = Location::File(directory.path().join("longterm.db"));
         let database = Database::open(&location, MIGRATIONS, sqlite).expect("opens");
         let mut policy = PolicySettings::default();
@@ -78,23 +117,27 @@ impl World {
         policy.forgetting.schedule.enabled = false;
         let settings = Arc::new(ArcSwap::from_pointee(policy));
         let mode = Arc::new(parking_lot::Mutex::new(Mode::Normal));
+        let quotas: Arc<ArcSwap<QuotaSettings>> = Arc::default();
         let asked_mode = Arc::clone(&mode);
         let deps = LongtermDeps {
             ports: Ports { clock: clock.port(), ids: SeqIds::seeded(seed).port() },
             settings: Arc::clone(&settings),
             database: database.clone(),
-            index: IndexConfig::Exact,
+            index,
             backups: Some(directory.path().join("backups")),
             backup_days: Some(30),
             erasure_log: Some(directory.path().join("erasures")),
-            embedder,
+            erasure_copy: None,
+            embedder: models.embedder,
             reranker: None,
+            summariser: models.summariser,
             registry: Arc::new(Registry::builtin()),
+            quotas: Arc::clone(&quotas),
             mode: Arc::new(move |_| *asked_mode.lock()),
             secret: b"a secret of the tests, not of anyone".to_vec(),
         };
         let role = LongtermRole::build(deps).await.expect("builds");
-        Self { clock, database, role, directory, settings, mode, turns: Arc::new(AtomicU32::new(0)) }
+        Self { clock, database, role, directory, settings, mode, quotas, turns: Arc::new(AtomicU32::new(0)) }
     }
 
     /// The user `user` of tenant t1, who may do everything.
@@ -112,6 +155,20 @@ impl World {
             said: None,
             explicit: true,
         }
+    }
+
+    /// Ends this process; its files and its clock are left for another one.
+    pub async fn stopped(self) -> (tempfile::TempDir, ManualClock) {
+        assert!(self.role.shutdown(std::time::Duration::from_secs(20)).await, "it ends");
+        self.database.close().await;
+        (self.directory, self.clock)
+    }
+
+    /// Every entry of the audit about a user of tenant t1, in order.
+    pub async fn audit(&self, user: &str) -> Vec<strata_longterm::metadata::ledger::Audited> {
+        use strata_longterm::metadata::ledger;
+        let asked = ledger::AuditAsked { user: Some(user.into()), action: None };
+        self.database.read(move |db| ledger::audited(db, "t1", &asked, 0, 10_000)).await.expect("entries")
     }
 
     /// One number out of the database.

@@ -8,7 +8,7 @@ use strata_api::convert::common::{wire_time, wire_value};
 use strata_api::longterm::v1 as pb;
 use strata_core::record::Value;
 use strata_core::time::{HOUR, SECOND};
-use strata_core::{Reason, policy::authz::Role, policy::gate::QuoteState};
+use strata_core::{Reason, limits, policy::authz::Role, policy::gate::QuoteState};
 use uuid::Uuid;
 
 #[tokio::test]
@@ -460,14 +460,65 @@ async fn the_index_that_is_behind_pushes_writes_back_and_forgetting_goes_on() {
         .database
         .write(|db| {
             let old = START.plus(-120 * SECOND).micros();
-            db.execute("INSERT INTO outbox (memory_id, owner_id, version, op, time) SELECT memory_id, owner_id, 0, 'UPSERT', ?1 FROM records", [old])?;
-            let refused = strata_longterm::metadata::ledger::check_outbox(db, START).expect_err("behind");
+            db.execute(
+                "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+                 SELECT memory_id, owner_id, 0, 'UPSERT', ?1, 't1' FROM records",
+                [old],
+            )?;
+            let check = |tenant: &str| {
+                let tenant = strata_core::TenantId::new(tenant).expect("id");
+                strata_longterm::metadata::ledger::check_outbox(db, &tenant, START)
+            };
+            let refused = check("t1").expect_err("behind");
             assert_eq!((refused.reason, refused.retry_after_ms), (Reason::Overloaded, Some(1_000)));
+            check("t2").expect("another tenant's words are not behind");
             Ok::<_, strata_runtime::sqlite::SqliteError>(())
         })
         .await
         .expect("written");
     assert_eq!(user.forget(&[&stored], &[]).await.forgotten, [stored]);
+}
+
+#[tokio::test]
+async fn an_outbox_that_many_tenants_filled_pushes_everyone_back() {
+    let world = World::unsynced(1).await;
+    // In one transaction: the relay would take off rows of records that are not there.
+    world
+        .database
+        .write(|db| {
+            let each = limits::OUTBOX_ROWS / 2;
+            let tenants = limits::OUTBOX_TOTAL_ROWS / each;
+            let check =
+                || strata_longterm::metadata::ledger::check_outbox(db, &strata_core::TenantId::new("t1").expect("id"), START);
+            let fill = |rows: u64, tenant: &str| {
+                db.execute(
+                    "INSERT INTO outbox (memory_id, owner_id, version, op, time, tenant) \
+                     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
+                     SELECT zeroblob(16), 0, 0, 'UPSERT', ?2, ?3 FROM n",
+                    (rows, START.micros(), tenant),
+                )
+            };
+            for n in 1..tenants {
+                fill(each, &format!("other{n}"))?;
+            }
+            fill(each - 1, "other0")?;
+            check().expect("one row is left");
+            fill(1, "other0")?;
+            let refused = check().expect_err("of all of them");
+            let limit = limits::OUTBOX_TOTAL_ROWS.to_string();
+            assert_eq!((refused.reason, refused.retry_after_ms), (Reason::Overloaded, Some(1_000)));
+            assert_eq!(refused.metadata, [("field", "outbox".into()), ("limit", limit), ("unit", "rows".into())]);
+            // Rows in the middle went: the numbers reach as far as before.
+            db.execute("DELETE FROM outbox WHERE tenant = 'other1'", [])?;
+            check().expect("counted");
+            fill(each, "other1")?;
+            check().expect_err("full again");
+            db.execute("DELETE FROM outbox", [])?;
+            check().expect("empty");
+            Ok::<_, strata_runtime::sqlite::SqliteError>(())
+        })
+        .await
+        .expect("written");
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! The ledger in SQLite, for the one-process form.
 
-use super::queue::{ObserveQueue, Pushed, Waiting};
+use super::queue::{Backlog, ObserveQueue, Pushed, Waiting};
 use super::{
     Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted, Written,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, params};
-use strata_core::limits::{DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_USERS};
+use strata_core::limits::{DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_SECONDS, OBSERVE_USERS};
 use strata_core::policy::erasure::{Medium, Physical, Purge};
+use strata_core::time::SECOND;
 use strata_core::{Fault, Timestamp};
 use strata_runtime::sqlite::{Database, Location, Migration, SqliteError, SqliteSettings};
 
@@ -454,6 +455,22 @@ impl ObserveQueue for EmbeddedLedger {
                 Ok((row.get(0)?, Timestamp(row.get(1)?)))
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
+        };
+        Ok(self.database.read(read).await?)
+    }
+
+    async fn backlog(&self, limit: usize) -> Result<Backlog, Fault> {
+        let read = move |connection: &Connection| -> Result<Backlog, SqliteError> {
+            let users = connection.prepare_cached("SELECT count(*) FROM observed_users")?.query_row([], |row| row.get(0))?;
+            let (entries, kept_until): (u64, Option<i64>) = connection
+                .prepare_cached(
+                    "SELECT count(*), min(keep_until) FROM observations
+                     WHERE user IN (SELECT user FROM observed_users ORDER BY due_at, user LIMIT ?1)",
+                )?
+                .query_row([i64::try_from(limit).unwrap_or(i64::MAX)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            // Each is kept equally long.
+            let oldest = kept_until.map(|until| Timestamp(until).plus(-OBSERVE_SECONDS * SECOND));
+            Ok(Backlog { users, entries, oldest })
         };
         Ok(self.database.read(read).await?)
     }

@@ -30,6 +30,17 @@ pub struct Waiting {
     pub entry: String,
 }
 
+/// How much waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Users with something that waits; they may be named a moment longer than that.
+    pub users: u64,
+    /// What waits of the users that were looked at.
+    pub entries: u64,
+    /// When the oldest of it was pushed.
+    pub oldest: Option<Timestamp>,
+}
+
 /// The queue. `user` is always `Owner::user_key`; times are the caller's clock.
 #[async_trait]
 pub trait ObserveQueue: Send + Sync {
@@ -44,6 +55,12 @@ pub trait ObserveQueue: Send + Sync {
     /// # Errors
     /// `STORE_UNAVAILABLE`.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<(String, Timestamp)>, Fault>;
+
+    /// How much waits, leased or not: of the `limit` users that are due first.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`.
+    async fn backlog(&self, limit: usize) -> Result<Backlog, Fault>;
 
     /// Moves a user's time, if it is still `seen`; false when another router was faster.
     ///

@@ -1,6 +1,6 @@
 //! The ledger in Redis. All keys of a user share its hash tag, every step is one script, every key has a TTL.
 
-use super::queue::{ObserveQueue, Pushed, Waiting};
+use super::queue::{Backlog, ObserveQueue, Pushed, Waiting};
 use super::{
     Change, DecisionLog, DecisionRow, Decisions, JournalRow, Ledger, MAX_FIELDS, OPEN_PAGE, OpenEntry, Swap, Wanted, Written,
 };
@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use redis::{Script, cmd};
 use strata_core::limits::{DECISION_SECONDS, DECISIONS_PER_USER, JOURNAL_ENTRIES, OBSERVE_PER_USER, OBSERVE_USERS};
 use strata_core::policy::erasure::{Medium, Purge};
-use strata_core::{Fault, Timestamp, time::DAY};
+use strata_core::time::{DAY, SECOND};
+use strata_core::{Fault, Timestamp};
 use strata_runtime::redis_store::RedisPool;
 
 /// Names of entries a router has still to look at. One key of its own slot: it is written before the entry and removed
@@ -495,6 +496,30 @@ impl ObserveQueue for RedisLedger {
         command.arg(USERS).arg("-inf").arg(now.micros()).arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
         let found: Vec<(String, i64)> = self.pool.command(&command).await?;
         Ok(found.into_iter().map(|(user, at)| (user, Timestamp(at))).collect())
+    }
+
+    async fn backlog(&self, limit: usize) -> Result<Backlog, Fault> {
+        let last = isize::try_from(limit).unwrap_or(isize::MAX) - 1;
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ZCARD").arg(USERS).cmd("ZRANGE").arg(USERS).arg(0).arg(last);
+        let (users, named): (u64, Vec<String>) = self.pool.pipeline(&pipeline).await?;
+        let mut backlog = Backlog { users, ..Backlog::default() };
+        // At once: one round trip's time, however many users wait.
+        let looks = named.iter().map(|user| async {
+            let key = observe_key(user);
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("XLEN").arg(&key).cmd("XRANGE").arg(&key).arg("-").arg("+").arg("COUNT").arg(1);
+            let found: (u64, StreamRows) = self.pool.pipeline(&pipeline).await?;
+            Ok::<_, Fault>(found)
+        });
+        for (waiting, head) in futures::future::try_join_all(looks).await? {
+            backlog.entries += waiting;
+            // An entry's place begins with the milliseconds at which Redis took it.
+            let pushed = head.first().and_then(|(place, _)| place.split('-').next()?.parse::<i64>().ok());
+            let pushed = pushed.map(|millis| Timestamp(millis.saturating_mul(SECOND / 1_000)));
+            backlog.oldest = backlog.oldest.into_iter().chain(pushed).min();
+        }
+        Ok(backlog)
     }
 
     async fn lease(&self, user: &str, seen: Timestamp, until: Timestamp) -> Result<bool, Fault> {

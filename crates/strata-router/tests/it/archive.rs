@@ -3,9 +3,11 @@
 use crate::world::{World, embedded, reason};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use strata_api::session::v1 as session;
 use strata_core::Reason;
 use strata_router::modes::{Mode, Modes};
+use strata_testkit::eventually;
 
 fn end(require_archive: bool) -> session::EndSessionRequest {
     session::EndSessionRequest { user_id: "u1".into(), session_id: "s".into(), require_archive, ..Default::default() }
@@ -50,6 +52,24 @@ async fn s14_d1_d2_without_long_term_memory_a_session_ends_and_says_so_or_stays_
     }
     mode(Mode::RecallOff);
     assert_eq!(world.session().end_session(end(true)).await.unwrap().into_inner().episode_id, "e1", "recall off is no write off");
+}
+
+#[tokio::test]
+async fn s7_e2_a_topic_that_is_being_archived_when_the_user_erases_is_refused() {
+    let world = World::new(embedded()).await;
+    {
+        let mut state = world.fake.state.lock();
+        (state.topic_end_seq, state.clock) = (8, Some(world.clock.clone()));
+    }
+    let append = session::AppendTurnsRequest { user_id: "u1".into(), session_id: "s".into(), ..Default::default() };
+    world.session().append_turns(append).await.unwrap();
+    eventually(Duration::from_secs(10), async || called(&world, "/ArchiveSession") >= 2).await;
+    let state = world.fake.state.lock();
+    let find = |method: &str| state.calls.iter().rfind(|(path, _)| path.ends_with(method)).expect("called");
+    let (read, late) = (find("/ListTurns").1.issued_at, &find("/ArchiveSession").1);
+    assert!(late.issued_at > read);
+    // What an erasure takes after the turns were read must not come in behind it: long-term memory tells by this.
+    assert!(late.erase_epoch <= read.micros().unsigned_abs(), "{} > {}", late.erase_epoch, read.micros());
 }
 
 #[tokio::test]

@@ -321,3 +321,126 @@ async fn a132_the_same_statement_is_shown_once_and_the_context_is_messages_too()
     assert!(answer.messages[0].content.contains("118.50 EUR") && answer.messages[4].content == "Is it due?");
     assert!(assemble(&world, ask("Is it due?")).await.messages.is_empty(), "only when asked for");
 }
+
+/// Acceptance A131: three rules, and meaning and words where none of them matches.
+#[tokio::test]
+async fn a131_c8_the_words_decide_where_is_looked_first() {
+    let world = world().await;
+    for (input, intent) in [
+        ("继续刚才那个", "CONTINUE"),
+        ("接着说 🙂", "CONTINUE"),
+        ("Ａｓ　Ｉ　ｓａｉｄ, the second one", "CONTINUE"),
+        ("Go on, please", "CONTINUE"),
+        ("我住在哪里？", "PROFILE"),
+        ("我的偏\u{200b}好是什么", "PROFILE"),
+        ("What's my usual way to pay?", "PROFILE"),
+        ("Do I like it spicy?", "PROFILE"),
+        ("帮我订一张去上海的票", "HYBRID"),
+        ("Is it due?", "HYBRID"),
+        ("هل حان الموعد؟", "HYBRID"),
+    ] {
+        world.fake.state.lock().recalls.clear();
+        let answer = assemble(&world, ask(input)).await;
+        let told = answer.intent.expect("told");
+        assert_eq!((told.rule.as_str(), told.outcome.as_str()), ("C8", intent), "{input}");
+        let recalls = std::mem::take(&mut world.fake.state.lock().recalls);
+        let asked = recalls.iter().find(|recall| !recall.query.is_empty()).expect("memory is searched whatever is said");
+        let by_key = recalls.iter().find(|recall| recall.query.is_empty()).expect("identity is looked up by key");
+        match intent {
+            // Half of the memory: the session has it first.
+            "CONTINUE" => assert_eq!((asked.keys.len(), asked.k), (0, 6), "{input}"),
+            "PROFILE" => assert_eq!((&asked.keys, asked.k), (&by_key.keys, 12), "{input}"),
+            _ => assert_eq!((asked.keys.len(), asked.k), (0, 12), "{input}"),
+        }
+    }
+    // Words that name a slot are looked up by its key too.
+    world.fake.state.lock().recalls.clear();
+    assemble(&world, ask("I live in Paris.")).await;
+    let recalls = std::mem::take(&mut world.fake.state.lock().recalls);
+    assert!(recalls.iter().any(|recall| recall.keys == ["profile.city"] && !recall.query.is_empty()), "{recalls:?}");
+}
+
+/// Acceptance A190: what there is is shown or listed with a reason, at every window, and each line of the budget says what it
+/// did not use.
+#[tokio::test]
+async fn a190_nothing_is_dropped_silently_and_the_unused_share_is_told() {
+    let world = world().await;
+    for n in 0..60 {
+        world.fake.put_turn("s", session::Role::User, &format!("Step {n}: please check the delivery of parcel {n}."));
+    }
+    {
+        let mut state = world.fake.state.lock();
+        state.memories.extend((0..40).map(|n| {
+            let kind = if n % 2 == 0 { longterm::Kind::Constraint } else { longterm::Kind::Fact };
+            memory(&format!("00000000-0000-7000-8000-1{n:011}"), kind, "", &format!("Parcel {n} goes to dock {n}. 第{n}号。"))
+        }));
+    }
+    let there: Vec<String> = {
+        let state = world.fake.state.lock();
+        state.memories.iter().map(|memory| memory.memory_id.clone()).collect()
+    };
+    let mut unused = Vec::new();
+    for window in [400, 1_000, 2_000, 4_000, 16_000, 128_000] {
+        let answer = assemble(&world, pb::AssembleContextRequest { window_tokens: window, ..ask("What of parcel 7?") }).await;
+        let shown: Vec<&str> = answer.blocks.iter().flat_map(|block| &block.items).map(|item| item.id.as_str()).collect();
+        let listed: Vec<&str> = answer.left_out.iter().map(|left| left.id.as_str()).collect();
+        for id in &there {
+            assert!(shown.contains(&id.as_str()) || listed.contains(&id.as_str()), "{window}: {id} is nowhere");
+        }
+        assert!(answer.left_out.iter().all(|left| left.reason.as_ref().is_some_and(|why| !why.rule.is_empty())), "{window}");
+        // 64 turns: each stands in the window, is listed, or is counted by the session as older than what was read.
+        let turns = |ids: &[&str]| ids.iter().filter(|id| id.starts_with("turn:")).count();
+        let counted: usize = answer
+            .left_out
+            .iter()
+            .filter(|left| left.id == "turns")
+            .filter_map(|left| left.reason.as_ref()?.because.split(' ').next()?.parse::<usize>().ok())
+            .sum();
+        assert_eq!(turns(&shown) + turns(&listed) + counted, 64, "{window}");
+        for line in &answer.budget {
+            assert!(line.used <= line.tokens, "{window}: {}", line.name);
+        }
+        let line = |name: &str| answer.budget.iter().find(|line| line.name == name).expect("a line of the budget");
+        assert_eq!((line("tools").used, line("reserve").used), (0, 0), "the caller's to use");
+        assert_eq!(line("memory").used + line("history").used > 0, !shown.is_empty(), "{window}");
+        unused.push(line("memory").tokens - line("memory").used);
+    }
+    assert!(unused.windows(2).all(|pair| pair[0] <= pair[1]), "more room, more of it unused: {unused:?}");
+    assert!(unused.last().is_some_and(|left| *left > 10_000));
+
+    // More constraints than are looked at: said, not passed over.
+    world.fake.state.lock().memories.extend((0..30).map(|n| {
+        memory(&format!("00000000-0000-7000-8000-2{n:011}"), longterm::Kind::Constraint, "", &format!("Never open gate {n}."))
+    }));
+    let answer = assemble(&world, ask("What of parcel 7?")).await;
+    let why = answer.left_out.iter().filter_map(|left| left.reason.as_ref()).find(|why| why.because.contains("ListMemories"));
+    assert_eq!(why.map(|why| (why.rule.as_str(), why.outcome.as_str())), Some(("C9", "OVERFLOW")));
+}
+
+/// Acceptance A211: a hook, not a habit. What the words touch on and is marked comes back as a reminder; the agent decides.
+#[tokio::test]
+async fn a211_a_known_weak_point_comes_back_as_a_reminder_when_it_is_touched_on() {
+    let world = world().await;
+    let weak = |n: u32, tags: &[&str], content: &str| longterm::Memory {
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        ..memory(&format!("00000000-0000-7000-8000-3{n:011}"), longterm::Kind::Experience, "", content)
+    };
+    world.fake.state.lock().memories = vec![
+        weak(1, &[], "Has read about recursion."),
+        weak(2, &["course", "weak_point"], "Mixes up closures and currying."),
+        weak(3, &["weak_point"], "容易混淆闭包和柯里化。"),
+        weak(4, &["weak_point"], "Forgets to close files."),
+    ];
+    let ids =
+        |answer: &pb::AssembleContextResponse| answer.reminders.iter().map(|memory| memory.content.clone()).collect::<Vec<_>>();
+    let answer = assemble(&world, ask("How does a closure relate to this?")).await;
+    assert_eq!(ids(&answer), ["Mixes up closures and currying.", "容易混淆闭包和柯里化。"], "the best two");
+    for reminder in &answer.reminders {
+        let shown = answer.blocks.iter().flat_map(|block| &block.items).any(|item| item.id == reminder.memory_id);
+        assert!(shown, "what is brought up stands in the context");
+    }
+    // Without words nothing is touched on, and with recall off there is nothing to remind of.
+    assert!(assemble(&world, ask("")).await.reminders.is_empty());
+    world.modes.store(Arc::new(Modes { longterm: Mode::RecallOff, ..Modes::default() }));
+    assert!(assemble(&world, ask("How does a closure relate to this?")).await.reminders.is_empty());
+}

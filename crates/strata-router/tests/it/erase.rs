@@ -15,7 +15,7 @@ use strata_router::modes::{Mode, Modes};
 use strata_testkit::{RedisServer, eventually};
 
 const ERASURE: &str = "01930000-0000-7000-8000-00000000000e";
-const QUOTE: &str = "my locker code is KX-77310";
+const QUOTE: &str = "my locker code is KX-773108456";
 
 fn id(n: u32) -> String {
     format!("01930000-0000-7000-8000-{n:012}")
@@ -38,7 +38,18 @@ fn of_turn(n: u32, seq: u32, quote: &str) -> pb::PromoteRequest {
 
 fn of_fact(n: u32, key: &str) -> pb::PromoteRequest {
     let source = pb::TaskFact { task_id: "t".into(), key: key.into() };
-    promotion(n, pb::promotion_source::Kind::TaskFact(source), "The locker code is KX-77310.")
+    promotion(n, pb::promotion_source::Kind::TaskFact(source), "The locker code is KX-773108456.")
+}
+
+/// The end of the session, which hands a fact of it to the router.
+fn ending(n: u32, key: &str) -> session::EndSessionRequest {
+    let statement = longterm::Statement {
+        kind: longterm::Kind::Fact.into(),
+        content: "This record tells where a key lies.".into(),
+        ..Default::default()
+    };
+    let promotion = session::SessionPromotion { promotion_id: id(n), key: key.into(), statement: Some(statement) };
+    session::EndSessionRequest { user_id: "u1".into(), session_id: "s".into(), promotions: vec![promotion], ..Default::default() }
 }
 
 async fn promote(world: &World, request: pb::PromoteRequest) -> pb::Promotion {
@@ -50,11 +61,11 @@ async fn state(world: &World, n: u32) -> pb::PromotionState {
     world.calls().get_promotion(request).await.unwrap().into_inner().promotion.unwrap().state()
 }
 
-/// Two turns and a board fact, whose promotions wait because writes are off.
+/// Two turns, a board fact and a fact of a session that has ended, whose promotions wait because writes are off.
 async fn waiting(ledger: Arc<dyn Ledger>) -> World {
     let world = World::new(ledger).await;
     let fact =
-        working::Fact { key: "locker.code".into(), value: "KX-77310".into(), source: "checker".into(), ..Default::default() };
+        working::Fact { key: "locker.code".into(), value: "KX-773108456".into(), source: "checker".into(), ..Default::default() };
     let put = working::PutFactsRequest { user_id: "u1".into(), task_id: "t".into(), facts: vec![fact], ..Default::default() };
     world.working().put_facts(put).await.unwrap();
     world
@@ -67,6 +78,18 @@ async fn waiting(ledger: Arc<dyn Ledger>) -> World {
     for request in [of_turn(1, 1, QUOTE), of_turn(2, 2, "always answer in Chinese"), of_fact(3, "locker.code")] {
         assert_eq!(promote(&world, request).await.state(), pb::PromotionState::Deferred);
     }
+    let fact = session::SessionFact { key: "drawer".into(), value: "KX-773108456".into(), seq: 1, ..Default::default() };
+    let put = session::PutFactsRequest { user_id: "u1".into(), session_id: "s".into(), facts: vec![fact], ..Default::default() };
+    world.session().put_facts(put).await.unwrap();
+    let ended = world.session().end_session(ending(4, "drawer")).await.unwrap().into_inner();
+    assert_eq!(ended.promotions[0].state, "DEFERRED");
+    // The turn quotes that wait are checked against a session that is there.
+    world
+        .fake
+        .state
+        .lock()
+        .turns
+        .insert("s".into(), vec![(session::Role::User, QUOTE.into()), (session::Role::User, "always answer in Chinese".into())]);
     world
 }
 
@@ -75,7 +98,7 @@ fn open(world: &World, steps: &[&str]) -> internal::OpenErasure {
         user_id: "u1".into(),
         erasure_id: ERASURE.into(),
         erase_epoch: u64::try_from(world.clock.now().micros()).unwrap(),
-        texts: vec![QUOTE.into(), "KX-77310".into()],
+        texts: vec![QUOTE.into(), "KX-773108456".into()],
         keys: vec!["locker.code".into()],
         ..Default::default()
     };
@@ -110,19 +133,25 @@ async fn cancels(ledger: Arc<dyn Ledger>) {
         let layers: std::collections::BTreeSet<&str> = state.erased.iter().map(|(layer, _)| *layer).collect();
         assert_eq!(layers, ["session", "working"].into());
     }
-    for (n, expected) in [(1, pb::PromotionState::Aborted), (2, pb::PromotionState::Deferred), (3, pb::PromotionState::Aborted)] {
+    // The fourth says nothing of it in its own words: the journalled value of the session's fact does.
+    for (n, expected) in [
+        (1, pb::PromotionState::Aborted),
+        (2, pb::PromotionState::Deferred),
+        (3, pb::PromotionState::Aborted),
+        (4, pb::PromotionState::Aborted),
+    ] {
         assert_eq!(state(&world, n).await, expected, "{n}");
     }
     let journal = ledger.journal_list("2:t12:u1", world.clock.now()).await.unwrap();
-    assert_eq!(journal.len(), 3);
-    assert!(journal.iter().all(|row| !row.entry.contains("77310") && !row.entry.contains("locker")), "{journal:?}");
+    assert_eq!(journal.len(), 4);
+    assert!(journal.iter().all(|row| !row.entry.contains("773108456") && !row.entry.contains("locker")), "{journal:?}");
 
     // The held ones are let go: what was erased does not come, what was not does.
     world.modes.store(Arc::new(Modes::default()));
     world.clock.advance(Duration::from_secs(60));
     world.router.recover().await.unwrap();
     assert_eq!(state(&world, 2).await, pb::PromotionState::Committed);
-    assert!(world.fake.state.lock().statements.iter().all(|statement| !statement.content.contains("77310")));
+    assert!(world.fake.state.lock().statements.iter().all(|statement| !statement.content.contains("773108456")));
     let again = promote(&world, of_turn(1, 1, QUOTE)).await;
     assert_eq!(again.state(), pb::PromotionState::Aborted, "rule P7: the same id has one effect");
 }
@@ -164,7 +193,7 @@ async fn e2_everything_takes_every_promotion_and_claim_of_the_user() {
         vec![internal::ErasureScope { everything: true, texts: Vec::new(), keys: Vec::new(), ..erasure.scopes.remove(0) }];
     world.fake.state.lock().erasures.push(erasure);
     driven(&world).await;
-    for n in 1..=3 {
+    for n in 1..=4 {
         assert_eq!(state(&world, n).await, pb::PromotionState::Aborted, "{n}");
     }
     let settled = world.fake.state.lock().settled.clone();

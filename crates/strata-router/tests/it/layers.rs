@@ -12,8 +12,10 @@ use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
 use strata_api::session::v1 as session;
 use strata_api::working::v1 as working;
+use strata_core::time::SECOND;
 use strata_core::{Fault, Reason};
 use strata_runtime::Claims;
+use strata_testkit::ManualClock;
 use tonic::{Request, Response, Status};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -53,6 +55,8 @@ pub struct State {
     pub due: Vec<longterm::Candidate>,
     /// Vectors are not available.
     pub degraded: bool,
+    /// What recall was asked for.
+    pub recalls: Vec<longterm::RecallRequest>,
     pub landed: BTreeMap<String, Landed>,
     /// How the target answers an apply.
     pub outcome: longterm::Outcome,
@@ -71,6 +75,10 @@ pub struct State {
     pub contexts: Vec<internal::RecordContextRequest>,
     pub episodes: Vec<longterm::Episode>,
     pub suggested: admin::Mode,
+    /// Last turn of the topic of a session that ended last.
+    pub topic_end_seq: u32,
+    /// Moves on by a second with every call.
+    pub clock: Option<ManualClock>,
 }
 
 /// All three layers.
@@ -101,6 +109,7 @@ impl Default for Fake {
                 records: BTreeMap::new(),
                 due: Vec::new(),
                 degraded: false,
+                recalls: Vec::new(),
                 landed: BTreeMap::new(),
                 outcome: longterm::Outcome::Active,
                 refusal: None,
@@ -114,6 +123,8 @@ impl Default for Fake {
                 contexts: Vec::new(),
                 episodes: Vec::new(),
                 suggested: admin::Mode::Normal,
+                topic_end_seq: 0,
+                clock: None,
             })),
             working_down: Arc::default(),
             session_down: Arc::default(),
@@ -128,7 +139,12 @@ impl Default for Fake {
 impl Fake {
     fn seen<T>(&self, request: &Request<T>, down: &AtomicBool) -> Result<Claims, Status> {
         let claims = Claims::of(request).map_err(status)?.clone();
-        self.state.lock().calls.push((claims.method.clone(), claims.clone()));
+        let mut state = self.state.lock();
+        state.calls.push((claims.method.clone(), claims.clone()));
+        if let Some(clock) = &state.clock {
+            clock.advance_micros(SECOND);
+        }
+        drop(state);
         if down.load(Ordering::SeqCst) {
             return Err(status(Fault::unavailable("the layer")));
         }
@@ -281,6 +297,9 @@ impl working::working_memory_service_server::WorkingMemoryService for Fake {
                 if old.seal.is_some() {
                     return refuse(Reason::FactSealed, "sealed");
                 }
+                if old.overlay {
+                    return refuse(Reason::FactOwnedByOtherLayer, "an overlay");
+                }
                 if epoch < old.epoch {
                     return Err(status(Fault::new(Reason::StaleEpoch, "stale").with("epoch", old.epoch.to_string())));
                 }
@@ -314,6 +333,7 @@ impl internal::participant_service_server::ParticipantService for Fake {
             match &fact.seal {
                 Some((promotion, _)) if *promotion != body.promotion_id => return refuse(Reason::FactSealed, "sealed"),
                 Some(_) => {}
+                None if fact.overlay => return refuse(Reason::FactOwnedByOtherLayer, "an overlay"),
                 None if body.epoch <= fact.epoch => {
                     return Err(status(Fault::new(Reason::StaleEpoch, "stale").with("epoch", fact.epoch.to_string())));
                 }
@@ -355,7 +375,6 @@ impl internal::participant_service_server::ParticipantService for Fake {
 #[tonic::async_trait]
 impl session::session_memory_service_server::SessionMemoryService for Fake {
     empty! { session_down:
-        append_turns(session::AppendTurnsRequest) -> session::AppendTurnsResponse;
         list_turns(session::ListTurnsRequest) -> session::ListTurnsResponse;
         anchor_turns(session::AnchorTurnsRequest) -> session::AnchorTurnsResponse;
         release_anchors(session::ReleaseAnchorsRequest) -> session::ReleaseAnchorsResponse;
@@ -363,9 +382,28 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
         commit_summary(session::CommitSummaryRequest) -> session::CommitSummaryResponse;
         get_summaries(session::GetSummariesRequest) -> session::GetSummariesResponse;
         list_sessions(session::ListSessionsRequest) -> session::ListSessionsResponse;
-        get_session(session::GetSessionRequest) -> session::GetSessionResponse;
-        end_session(session::EndSessionRequest) -> session::EndSessionResponse;
         search_turns(session::SearchTurnsRequest) -> session::SearchTurnsResponse;
+    }
+
+    async fn append_turns(&self, request: Request<session::AppendTurnsRequest>) -> Answer<session::AppendTurnsResponse> {
+        self.seen(&request, &self.session_down)?;
+        let topic_end_seq = self.state.lock().topic_end_seq;
+        Ok(Response::new(session::AppendTurnsResponse { incarnation: 1, topic_end_seq, ..Default::default() }))
+    }
+
+    async fn get_session(&self, request: Request<session::GetSessionRequest>) -> Answer<session::GetSessionResponse> {
+        self.seen(&request, &self.session_down)?;
+        let topic_end_seq = self.state.lock().topic_end_seq;
+        Ok(Response::new(session::GetSessionResponse { topic_end_seq, ..Default::default() }))
+    }
+
+    async fn end_session(&self, request: Request<session::EndSessionRequest>) -> Answer<session::EndSessionResponse> {
+        self.seen(&request, &self.session_down)?;
+        let mut state = self.state.lock();
+        let session = &request.get_ref().session_id;
+        let (turns, facts) = (state.turns.remove(session), state.facts.remove(session));
+        let already_ended = turns.is_none() && facts.is_none();
+        Ok(Response::new(session::EndSessionResponse { already_ended, ..Default::default() }))
     }
 
     async fn put_facts(&self, request: Request<session::PutFactsRequest>) -> Answer<session::PutFactsResponse> {
@@ -374,6 +412,9 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
         let body = request.into_inner();
         let mut state = self.state.lock();
         let known = state.facts.entry(body.session_id).or_default();
+        if body.facts.iter().any(|fact| known.get(&fact.key).is_some_and(|old| old.overlay)) {
+            return refuse(Reason::FactOwnedByOtherLayer, "an overlay");
+        }
         if let Some((key, old)) =
             body.facts.iter().filter_map(|f| known.get(&f.key).map(|old| (&f.key, old))).find(|(_, old)| old.epoch > epoch)
         {
@@ -450,19 +491,41 @@ impl session::session_memory_service_server::SessionMemoryService for Fake {
 
 #[tonic::async_trait]
 impl internal::session_fact_service_server::SessionFactService for Fake {
+    async fn seal_fact(&self, request: Request<internal::SealFactRequest>) -> Answer<internal::SealFactResponse> {
+        let claims = self.seen(&request, &self.session_down)?;
+        let epoch = claims.write.expect("a write has a grant").epoch;
+        let body = request.into_inner();
+        self.saga(|state| {
+            let Some(fact) = state.facts.get_mut(&body.session_id).and_then(|facts| facts.get_mut(&body.key)) else {
+                return refuse(Reason::NotFound, "no such fact");
+            };
+            if fact.overlay {
+                return refuse(Reason::FactOwnedByOtherLayer, "an overlay");
+            }
+            if fact.epoch > epoch {
+                return Err(status(Fault::new(Reason::StaleEpoch, "stale").with("epoch", fact.epoch.to_string())));
+            }
+            fact.epoch = epoch;
+            Ok(Response::new(internal::SealFactResponse { fact: Some(fact.clone()) }))
+        })
+    }
+
     async fn overlay_facts(&self, request: Request<internal::OverlayFactsRequest>) -> Answer<internal::OverlayFactsResponse> {
         self.seen(&request, &self.session_down)?;
         let body = request.into_inner();
-        let mut state = self.state.lock();
-        let facts = state.facts.entry(body.session_id).or_default();
-        let mut known = 0;
-        for key in &body.keys {
-            if let Some(fact) = facts.get_mut(key) {
-                fact.overlay = true;
-                known += 1;
+        self.saga(|state| {
+            let Some(facts) = state.facts.get_mut(&body.session_id) else {
+                return Ok(Response::new(internal::OverlayFactsResponse { known: 0 }));
+            };
+            let mut known = 0;
+            for key in &body.keys {
+                if let Some(fact) = facts.get_mut(key) {
+                    fact.overlay = true;
+                    known += 1;
+                }
             }
-        }
-        Ok(Response::new(internal::OverlayFactsResponse { known }))
+            Ok(Response::new(internal::OverlayFactsResponse { known }))
+        })
     }
 }
 
@@ -663,7 +726,8 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
     async fn recall(&self, request: Request<longterm::RecallRequest>) -> Answer<longterm::RecallResponse> {
         self.seen(&request, &self.longterm_down)?;
         let body = request.into_inner();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.recalls.push(body.clone());
         let found = state.memories.iter().filter(|m| if body.query.is_empty() { body.keys.contains(&m.key) } else { true });
         let items = found.map(|m| longterm::RecallItem { memory: Some(m.clone()), score: 0.5, ..Default::default() }).collect();
         Ok(Response::new(longterm::RecallResponse {
@@ -678,8 +742,11 @@ impl longterm::long_term_memory_service_server::LongTermMemoryService for Fake {
         self.seen(&request, &self.longterm_down)?;
         let (constraint, protected) = (i32::from(longterm::Kind::Constraint), request.get_ref().protected_only);
         let asked = |m: &&longterm::Memory| if protected { m.protected } else { m.kind == constraint };
-        let memories = self.state.lock().memories.iter().filter(asked).cloned().collect();
-        Ok(Response::new(longterm::ListMemoriesResponse { memories, ..Default::default() }))
+        let mut memories: Vec<longterm::Memory> = self.state.lock().memories.iter().filter(asked).cloned().collect();
+        let page = usize::try_from(request.get_ref().page_size).unwrap_or(0).max(1);
+        let next_page_token = if memories.len() > page { "more".to_owned() } else { String::new() };
+        memories.truncate(page);
+        Ok(Response::new(longterm::ListMemoriesResponse { memories, next_page_token, ..Default::default() }))
     }
 }
 
@@ -703,7 +770,7 @@ impl internal::target_service_server::TargetService for Fake {
         let body = request.into_inner();
         let through = body.turns.last().map_or(0, |turn| turn.seq);
         let episode = longterm::Episode { episode_id: "e1".into(), session_id: body.session_id, ..Default::default() };
-        Ok(Response::new(internal::ArchiveSessionResponse { episode: Some(episode), through_seq: through }))
+        Ok(Response::new(internal::ArchiveSessionResponse { episode: Some(episode), through_seq: through, closed_seq: 0 }))
     }
 
     async fn apply(&self, request: Request<internal::ApplyRequest>) -> Answer<internal::ApplyResponse> {

@@ -9,15 +9,16 @@ use strata_api::longterm::v1 as longterm;
 use strata_api::router::v1 as pb;
 use strata_api::router::v1::router_service_client::RouterServiceClient;
 use strata_api::session::v1 as session;
-use strata_core::limits::{OBSERVE_LEASE_SECONDS, OBSERVE_PER_USER, OBSERVE_SECONDS};
+use strata_core::limits::{OBSERVE_PER_USER, OBSERVE_SECONDS, OBSERVE_WRITES};
 use strata_core::policy::authz::Role;
+use strata_core::policy::erasure::stale_header;
 use strata_core::policy::observe::{RawCommand, checked};
 use strata_core::time::SECOND;
 use strata_core::{Reason, Timestamp};
 use strata_router::ledger::Ledger;
 use strata_router::ledger::queue::Pushed;
 use strata_router::modes::{Mode, Modes};
-use strata_testkit::RedisServer;
+use strata_testkit::{RedisServer, eventually};
 use strata_text::extract::{Asked, ExtractError, Extractor};
 
 fn of_turn(seq: u32) -> pb::ObserveRequest {
@@ -100,6 +101,17 @@ async fn a67_a_turn_is_read_by_rule_redis() {
     for key in server.all_keys_with_ttl() {
         assert!(key.ttl.is_some(), "{}", key.key);
     }
+}
+
+#[tokio::test]
+async fn o8_a_turn_that_states_more_than_one_observation_writes_is_cut_there_and_says_so() {
+    let world = World::new(embedded()).await;
+    let turn: String = (0..OBSERVE_WRITES + 9).map(|n| format!("以后都先给我看第{n}张表格。")).collect();
+    world.fake.put_turn("s", session::Role::User, &turn);
+    let answer = observe(&world, of_turn(1)).await;
+    assert_eq!(world.fake.state.lock().statements.len(), OBSERVE_WRITES);
+    let decision = answer.decision.expect("done");
+    assert!(decision.steps.len() < OBSERVE_WRITES, "a decision is bounded too");
 }
 
 #[tokio::test]
@@ -202,10 +214,10 @@ async fn a62_it_waits_for_a_layer_that_is_down_and_happens_once() {
     assert!(world.fake.state.lock().statements.is_empty());
     // Another router goes on with what the ledger holds, beside the first: one of them does it.
     world.fake.longterm_down.store(false, Ordering::SeqCst);
-    world.clock.advance_micros((OBSERVE_LEASE_SECONDS + 5) * SECOND);
     let another = world.another(&ledger).await;
     strata_testkit::eventually(Duration::from_secs(30), async || {
-        world.clock.advance_micros(SECOND);
+        // Some times faster than time goes: a user's rest ends soon, a lease is not outrun by a machine that is busy.
+        world.clock.advance_micros(SECOND / 50);
         world.fake.state.lock().statements.len() == 1
     })
     .await;
@@ -296,4 +308,27 @@ async fn a64_an_extractor_proposes_and_rules_stand_in_for_it() {
         assert!(steps.contains(&expected), "{answer:?}: {steps:?}");
         assert_eq!(steps.iter().any(|(_, _, outcome)| outcome == "FALLBACK"), answer.is_err());
     }
+}
+
+#[tokio::test]
+async fn e2_an_observation_that_an_erasure_overtakes_writes_nothing_and_reads_again() {
+    let world = World::new(embedded()).await;
+    world.fake.put_turn("s", session::Role::User, "I live in Hangzhou.");
+    {
+        let mut state = world.fake.state.lock();
+        state.clock = Some(world.clock.clone());
+        state.refusal = Some(stale_header(1));
+    }
+    observe(&world, pb::ObserveRequest { wait: false, ..of_turn(1) }).await;
+    let called = |method: &str| {
+        let state = world.fake.state.lock();
+        let of = state.calls.iter().filter(|(path, _)| path.ends_with(method));
+        of.map(|(_, claims)| claims.clone()).collect::<Vec<_>>()
+    };
+    eventually(Duration::from_secs(10), async || !called("/Propose").is_empty()).await;
+    let (read, wrote) = (called("/GetTurns")[0].issued_at, called("/Propose")[0].erase_epoch);
+    assert!(wrote <= read.micros().unsigned_abs(), "of the time when the turn was read: {wrote} > {}", read.micros());
+    world.fake.state.lock().refusal = None;
+    world.clock.advance_micros(60 * SECOND);
+    eventually(Duration::from_secs(10), async || called("/GetTurns").len() > 1 && called("/Propose").len() > 1).await;
 }

@@ -246,8 +246,12 @@ async fn settle(world: &World, second: &RouterRole) -> pb::Promotion {
     let mut client = RouterServiceClient::new(world.channel_of(second, principal(Role::ALL)));
     for _ in 0..8 {
         world.clock.advance(Duration::from_secs(6));
-        // A store that does not answer now answers the next look.
-        drop(second.recover().await);
+        // A store that does not answer now answers a later look.
+        for _ in 0..10 {
+            if second.recover().await.is_ok() {
+                break;
+            }
+        }
     }
     let request = pb::GetPromotionRequest { user_id: "u1".into(), promotion_id: ID.into() };
     client.get_promotion(request).await.unwrap().into_inner().promotion.unwrap()
@@ -367,12 +371,12 @@ async fn queued_story(ledger: Arc<dyn Ledger>) {
     let queued = promote(&world, of_fact(ID, "cost.centre")).await;
     assert_eq!((queued.state(), queued.memory_id.as_str()), (pb::PromotionState::Queued, "m1"));
     assert!(world.fake.fact("t", "cost.centre").seal.is_none(), "the source goes on meanwhile");
-    world.working().put_facts(put("cost.centre", "CC-42")).await.unwrap();
+    world.working().put_facts(put("cost.centre", "CC-43")).await.unwrap();
     // Nothing has become of the candidate.
     world.clock.advance(Duration::from_secs(3600));
     world.router.recover().await.unwrap();
     assert_eq!(get(&world, ID).await.state(), pb::PromotionState::Queued);
-    // The user confirms it: it begins anew at PREPARE, is sealed and committed, and the source is an overlay.
+    // The user confirms it: the source is an overlay, which nobody can seal, and what was sealed for the candidate is committed.
     confirm(&world, "m1").await;
     let done = get(&world, ID).await;
     assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, "CC-42"));
@@ -492,6 +496,407 @@ async fn p06_a_task_whose_promotions_cannot_be_journalled_does_not_end() {
     assert_eq!(reason(client.end_task(end_with(&[(ID, "cost.centre")])).await), Reason::StoreUnavailable);
     assert!(world.fake.state.lock().tasks.contains_key("t"), "the board stays");
     assert_eq!(world.fake.calls_of("EndTask").len(), 0);
+}
+
+/// A session with a turn of each kind and a fact from each of them.
+async fn world_with_session(ledger: Arc<dyn Ledger>) -> World {
+    let world = World::new(ledger).await;
+    open_session(&world).await;
+    world
+}
+
+async fn open_session(world: &World) {
+    for (role, text) in [
+        (session::Role::User, "Hello. From now on my cost centre is CC-42. Thanks!"),
+        (session::Role::User, "你好。我以后都在上海办公。谢谢！"),
+        (session::Role::Tool, "approver: Ms Berg"),
+        (session::Role::Assistant, "You seem to like tea."),
+    ] {
+        world.fake.put_turn("s", role, text);
+    }
+    let fact = |(seq, key, value): (u32, &str, &str)| session::SessionFact {
+        key: key.into(),
+        value: value.into(),
+        seq,
+        ..Default::default()
+    };
+    let facts =
+        [(1, "cost.centre", "CC-42"), (2, "office.city", "上海"), (3, "approver", "Ms Berg"), (4, "drink", "tea")].map(fact);
+    put_session(world, facts.to_vec()).await.unwrap();
+}
+
+async fn put_session(
+    world: &World,
+    facts: Vec<session::SessionFact>,
+) -> Result<tonic::Response<session::PutFactsResponse>, tonic::Status> {
+    let put = session::PutFactsRequest { user_id: "u1".into(), session_id: "s".into(), facts, ..Default::default() };
+    world.session().put_facts(put).await
+}
+
+fn cost_centre(value: &str) -> Vec<session::SessionFact> {
+    vec![session::SessionFact { key: "cost.centre".into(), value: value.into(), seq: 1, ..Default::default() }]
+}
+
+fn of_session(id: &str, key: &str) -> pb::PromoteRequest {
+    let source = pb::SessionFact { session_id: "s".into(), key: key.into() };
+    let source = pb::PromotionSource { kind: Some(pb::promotion_source::Kind::SessionFact(source)) };
+    pb::PromoteRequest { source: Some(source), ..of_fact(id, key) }
+}
+
+fn end_session(ids: &[(&str, &str)]) -> session::EndSessionRequest {
+    let promotion = |(id, key): &(&str, &str)| session::SessionPromotion {
+        promotion_id: (*id).into(),
+        key: (*key).into(),
+        statement: of_session(id, key).statement,
+    };
+    session::EndSessionRequest {
+        user_id: "u1".into(),
+        session_id: "s".into(),
+        request_id: "01930000-0000-7000-8000-0000000000aa".into(),
+        promotions: ids.iter().map(promotion).collect(),
+        ..Default::default()
+    }
+}
+
+fn other(n: u32) -> String {
+    format!("01930000-0000-7000-8000-{n:012}")
+}
+
+async fn ended(world: &World, request: session::EndSessionRequest) -> Vec<session::SessionPromotionStatus> {
+    world.session().end_session(request).await.unwrap().into_inner().promotions
+}
+
+/// The turns are still readable.
+async fn goes_on(world: &World) -> bool {
+    let turns =
+        session::GetTurnsRequest { user_id: "u1".into(), session_id: "s".into(), from_seq: 1, to_seq: 2, ..Default::default() };
+    world.session().get_turns(turns).await.is_ok_and(|answer| answer.into_inner().turns.len() == 2)
+}
+
+async fn later(world: &World) {
+    world.clock.advance(Duration::from_secs(60));
+    world.router.recover().await.unwrap();
+}
+
+async fn session_end_story(ledger: Arc<dyn Ledger>) {
+    // The user's words in two languages, a tool's, a model's: each as what it is (rule G2).
+    let world = world_with_session(ledger).await;
+    let keys = ["cost.centre", "office.city", "approver", "drink"];
+    let ids = [1, 2, 3, 4].map(other);
+    let asked: Vec<(&str, &str)> = ids.iter().map(String::as_str).zip(keys).collect();
+    let first = ended(&world, end_session(&asked)).await;
+    let told: Vec<_> = first.iter().map(|p| (p.promotion_id.as_str(), p.key.as_str(), p.state.as_str())).collect();
+    assert_eq!(told, asked.iter().map(|(id, key)| (*id, *key, "COMMITTED")).collect::<Vec<_>>(), "in their order");
+    assert!(!goes_on(&world).await);
+    {
+        let state = world.fake.state.lock();
+        let mut stored: Vec<_> = state
+            .statements
+            .iter()
+            .zip(&state.attestations)
+            .map(|(s, a)| (s.key.as_str(), s.source(), s.source_quote.as_str(), a.user_turn))
+            .collect();
+        stored.sort_unstable();
+        assert_eq!(
+            stored,
+            [
+                ("approver", longterm::Source::Observation, "approver: Ms Berg", false),
+                ("cost.centre", longterm::Source::UserStatement, "From now on my cost centre is CC-42.", true),
+                ("drink", longterm::Source::ModelInference, "You seem to like tea.", false),
+                ("office.city", longterm::Source::UserStatement, "我以后都在上海办公。", true),
+            ]
+        );
+        assert!(state.attestations.iter().all(|a| !a.explicit_order && a.turn_time.is_some()));
+        let reference = state.statements[0].source_ref.clone().unwrap().kind.unwrap();
+        assert!(matches!(reference, longterm::source_ref::Kind::Turn(turn) if turn.session_id == "s" && turn.seq > 0));
+    }
+    // A repetition has no second effect, and shows the same.
+    assert_eq!(ended(&world, end_session(&asked)).await, first);
+    assert_eq!(world.fake.state.lock().statements.len(), 4);
+    let shown = get(&world, ids[0].as_str()).await;
+    assert_eq!((shown.state(), shown.sealed_value.as_str()), (pb::PromotionState::Committed, "CC-42"));
+    assert_eq!(shown.source, of_session(ID, "cost.centre").source);
+}
+on_both_ledgers!(session_end_story: p06_a_session_ends_with_its_promotions_embedded, p06_a_session_ends_with_its_promotions_redis);
+
+async fn session_deferred_story(ledger: Arc<dyn Ledger>) {
+    // The session is gone when the target comes back: what was journalled of the fact and of its turn stands for both.
+    let world = world_with_session(ledger).await;
+    world.fake.longterm_down.store(true, Ordering::SeqCst);
+    let second = other(2);
+    let promotions = ended(&world, end_session(&[(ID, "cost.centre"), (&second, "office.city")])).await;
+    assert!(promotions.iter().all(|p| p.state == "DEFERRED" && p.findings[0].rule == "P6"), "{promotions:?}");
+    assert!(!goes_on(&world).await);
+    world.fake.longterm_down.store(false, Ordering::SeqCst);
+    later(&world).await;
+    for (id, value) in [(ID, "CC-42"), (&second, "上海")] {
+        let done = get(&world, id).await;
+        assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, value));
+    }
+    let state = world.fake.state.lock();
+    assert!(state.statements.iter().all(|s| s.source() == longterm::Source::UserStatement), "{:?}", state.statements);
+    let verified = |a: &strata_api::internal::v1::Attestation| {
+        a.quote() == strata_api::internal::v1::QuoteState::Verified && a.user_turn && a.turn_time.is_some()
+    };
+    assert!(state.attestations.iter().all(verified), "{:?}", state.attestations);
+}
+on_both_ledgers!(session_deferred_story: p06_a_session_that_is_gone_is_promoted_from_later_embedded,
+    p06_a_session_that_is_gone_is_promoted_from_later_redis);
+
+#[tokio::test]
+async fn p06_what_the_gate_makes_of_a_session_fact_is_told_and_the_session_ends() {
+    let refusal = || Fault::new(Reason::GateContent, "alone").rule("G7", "statement", "the text cannot be read alone");
+    for (outcome, refused, state, rule) in [
+        (longterm::Outcome::Candidate, None, "QUEUED", ""),
+        (longterm::Outcome::NeedsConsent, None, "NEEDS_CONSENT", ""),
+        (longterm::Outcome::Active, Some(refusal()), "REFUSED", "G7"),
+    ] {
+        let world = world_with_session(embedded()).await;
+        {
+            let mut fake = world.fake.state.lock();
+            (fake.outcome, fake.refusal) = (outcome, refused);
+        }
+        let told = ended(&world, end_session(&[(ID, "cost.centre")])).await.remove(0);
+        assert_eq!(told.state, state);
+        assert_eq!(told.findings.first().map_or("", |finding| finding.rule.as_str()), rule);
+        assert!(!goes_on(&world).await, "{state}");
+        match told.state.as_str() {
+            // Confirmed when the session is long gone.
+            "QUEUED" => {
+                confirm(&world, &told.memory_id).await;
+                assert_eq!(get(&world, ID).await.state(), pb::PromotionState::Committed);
+            }
+            // And so is one that the user consents to, through Promote under the same id.
+            "NEEDS_CONSENT" => {
+                let mut consented = of_session(ID, "cost.centre");
+                consented.statement.as_mut().unwrap().consent = told.consent_challenge;
+                assert_eq!(promote(&world, consented).await.state(), pb::PromotionState::Committed);
+            }
+            _ => assert_eq!(world.fake.state.lock().records.len(), 0),
+        }
+    }
+}
+
+#[tokio::test]
+async fn p06_degraded_long_term_memory_defers_and_a_session_that_must_be_archived_stays() {
+    for mode in [Mode::WriteOff, Mode::Bypass] {
+        let world = world_with_session(embedded()).await;
+        world.modes.store(Arc::new(Modes { longterm: mode, ..Modes::default() }));
+        // It must be archived and cannot be: it stays, and its promotion waits in the journal.
+        let required = session::EndSessionRequest { require_archive: true, ..end_session(&[(ID, "cost.centre")]) };
+        assert_eq!(reason(world.session().end_session(required.clone()).await), Reason::StoreUnavailable);
+        assert!(goes_on(&world).await, "{}", mode.name());
+        assert_eq!(get(&world, ID).await.state(), pb::PromotionState::Deferred);
+        world.modes.store(Arc::new(Modes::default()));
+        later(&world).await;
+        assert_eq!(ended(&world, required).await[0].state, "COMMITTED");
+        assert_eq!(world.fake.state.lock().statements.len(), 1, "one effect");
+
+        let world = world_with_session(embedded()).await;
+        world.modes.store(Arc::new(Modes { longterm: mode, ..Modes::default() }));
+        let promotions = ended(&world, end_session(&[(ID, "cost.centre")])).await;
+        assert_eq!((promotions[0].state.as_str(), promotions[0].findings[0].rule.as_str()), ("DEFERRED", "D1"));
+        assert!(!goes_on(&world).await, "{}", mode.name());
+        world.modes.store(Arc::new(Modes::default()));
+        later(&world).await;
+        assert_eq!(get(&world, ID).await.state(), pb::PromotionState::Committed);
+    }
+    let world = world_with_session(embedded()).await;
+    world.modes.store(Arc::new(Modes { longterm: Mode::RecallOff, session: Mode::WriteOff, ..Modes::default() }));
+    assert_eq!(
+        ended(&world, end_session(&[(ID, "cost.centre")])).await[0].state,
+        "COMMITTED",
+        "neither is a write off of its target"
+    );
+}
+
+#[tokio::test]
+async fn p06_a_session_whose_promotions_are_not_taken_does_not_end() {
+    let inner = embedded();
+    let world = world_with_session(Arc::clone(&inner)).await;
+    let full: Arc<dyn Ledger> = Arc::new(Crashing { inner, writes: AtomicI64::new(0), lose_answer: false });
+    let router = world.another(&full).await;
+    let client = |router: &RouterRole, roles: &[Role]| {
+        let channel = world.channel_of(router, principal(roles));
+        session::session_memory_service_client::SessionMemoryServiceClient::new(channel)
+    };
+    let one = end_session(&[(ID, "cost.centre")]);
+    // The journal does not take it.
+    let refused = client(&router, Role::ALL).end_session(one.clone()).await;
+    assert_eq!(reason(refused), Reason::StoreUnavailable);
+    // The session does not say what it holds.
+    world.fake.session_down.store(true, Ordering::SeqCst);
+    assert_eq!(reason(world.session().end_session(end_session(&[(&other(2), "cost.centre")])).await), Reason::StoreUnavailable);
+    world.fake.session_down.store(false, Ordering::SeqCst);
+    // Not there, too many, one id for two requests, no kind, a caller without the role.
+    let third = other(3);
+    assert_eq!(reason(world.session().end_session(end_session(&[(&third, "no.such")])).await), Reason::NotFound);
+    let many = end_session(&[(third.as_str(), "cost.centre"); 17]);
+    assert_eq!(reason(world.session().end_session(many).await), Reason::LimitReached);
+    let reused = end_session(&[(&third, "cost.centre"), (&third, "office.city")]);
+    assert_eq!(reason(world.session().end_session(reused).await), Reason::RequestIdReused);
+    let mut no_kind = one.clone();
+    no_kind.promotions[0].statement.as_mut().unwrap().kind = 0;
+    assert_eq!(reason(world.session().end_session(no_kind).await), Reason::InvalidField);
+    assert_eq!(reason(client(&world.router, &[Role::SessionManager]).end_session(one.clone()).await), Reason::RoleMissing);
+    assert!(goes_on(&world).await);
+    assert_eq!(world.fake.calls_of("EndSession").len(), 0);
+    // Twice the same in one request is one promotion, shown twice; without promotions the role is not asked for.
+    let twice = ended(&world, end_session(&[(ID, "cost.centre"), (ID, "cost.centre")])).await;
+    assert_eq!((twice.len(), twice[0].state.as_str()), (2, "COMMITTED"));
+    assert_eq!(twice[0], twice[1]);
+    client(&world.router, &[Role::SessionManager]).end_session(end_session(&[])).await.unwrap();
+}
+
+#[tokio::test]
+async fn p06_one_promotion_that_is_refused_refuses_the_end_before_any_has_begun() {
+    let world = world_with_session(embedded()).await;
+    world.working().put_facts(put("desk.number", "D-7")).await.unwrap();
+    world.working().put_facts(put("a", "1")).await.unwrap();
+    let second = other(2);
+    // The second is no UUID, has no such fact, no kind, an illegal key, or the id of the first.
+    type Broken = fn(&mut (String, String, i32));
+    let broken: [(Broken, Reason, &str); 5] = [
+        (|(id, ..)| *id = "7".into(), Reason::InvalidField, "promotions[1].promotion_id"),
+        (|(_, key, _)| *key = "no.such".into(), Reason::NotFound, "promotions[1]"),
+        (|(.., kind)| *kind = 0, Reason::InvalidField, "promotions[1].statement.kind"),
+        (|(_, key, _)| *key = "No Such".into(), Reason::InvalidField, "promotions[1].key"),
+        (|(id, ..)| *id = ID.into(), Reason::RequestIdReused, "promotions[1]"),
+    ];
+    for (break_it, why, field) in broken {
+        let (mut task, mut session) =
+            (end_with(&[(ID, "desk.number"), (&second, "a")]), end_session(&[(ID, "cost.centre"), (&second, "office.city")]));
+        macro_rules! break_second {
+            ($of:ident) => {
+                let one = &mut $of.promotions[1];
+                let statement = one.statement.as_mut().unwrap();
+                let mut parts = (one.promotion_id.clone(), one.key.clone(), statement.kind);
+                break_it(&mut parts);
+                (one.promotion_id, one.key, statement.kind) = parts;
+            };
+        }
+        break_second!(task);
+        break_second!(session);
+        let of_task = world.working().end_task(task).await.map(drop).unwrap_err();
+        let of_session = world.session().end_session(session).await.map(drop).unwrap_err();
+        for refused in [of_task, of_session] {
+            let fault = strata_api::error::fault(&refused);
+            assert_eq!(fault.reason, why, "{fault:?}");
+            let named = fault.fields.first().map_or_else(|| fault.metadata[0].1.as_str(), |violation| violation.field.as_str());
+            assert_eq!(named, field, "{fault:?}");
+            assert!(fault.message.starts_with(field), "{fault:?}");
+        }
+        later(&world).await;
+        let all = pb::ListPromotionsRequest { user_id: "u1".into(), ..Default::default() };
+        assert_eq!(listed(&world, all).await.promotions, [], "{field} {why:?}");
+        assert_eq!(world.fake.state.lock().statements.len(), 0);
+    }
+    assert!(goes_on(&world).await && world.fake.calls_of("EndTask").is_empty());
+    // Nor by a scope without a name, which is no fault of its promotions.
+    let nameless = working::EndTaskRequest { task_id: String::new(), ..end_with(&[(ID, "desk.number")]) };
+    let fault = strata_api::error::fault(&world.working().end_task(nameless).await.map(drop).unwrap_err());
+    assert_eq!(fault.fields[0].field, "task_id");
+    let task = world.working().end_task(end_with(&[(ID, "desk.number"), (&second, "a")])).await.unwrap().into_inner();
+    assert!(task.promotions.iter().all(|promotion| promotion.state() == pb::PromotionState::Committed), "{task:?}");
+}
+
+#[tokio::test]
+async fn p06_an_overlay_is_not_the_sessions_to_give_away_nor_the_tasks() {
+    for down in [false, true] {
+        let world = world_with_session(embedded()).await;
+        world.working().put_facts(put("desk.number", "D-7")).await.unwrap();
+        {
+            let mut state = world.fake.state.lock();
+            state.facts.get_mut("s").unwrap().get_mut("cost.centre").unwrap().overlay = true;
+            state.tasks.get_mut("t").unwrap().get_mut("desk.number").unwrap().overlay = true;
+        }
+        // Nor later, when the scope has gone and only the journal tells.
+        world.fake.longterm_down.store(down, Ordering::SeqCst);
+        let told = ended(&world, end_session(&[(ID, "cost.centre")])).await.remove(0);
+        assert_eq!((told.state.as_str(), told.findings[0].rule.as_str()), ("REFUSED", "P2"));
+        let second = other(2);
+        let task = world.working().end_task(end_with(&[(&second, "desk.number")])).await.unwrap().into_inner();
+        assert_eq!(task.promotions[0].state(), pb::PromotionState::Refused);
+        world.fake.longterm_down.store(false, Ordering::SeqCst);
+        later(&world).await;
+        assert_eq!(world.fake.state.lock().statements.len(), 0);
+        assert!(!goes_on(&world).await);
+    }
+}
+
+async fn session_goes_on_story(ledger: Arc<dyn Ledger>) {
+    // Promoted without an end: the owner moves out, and the session's fact becomes an overlay.
+    let world = world_with_session(ledger).await;
+    let mut agents = of_session(ID, "drink");
+    agents.agent_id = "a1".into();
+    assert_eq!(promote(&world, agents).await.target(), strata_api::common::v1::Level::Agent);
+    let second = other(2);
+    world.fake.state.lock().outcome = longterm::Outcome::Candidate;
+    assert_eq!(promote(&world, of_session(&second, "cost.centre")).await.state(), pb::PromotionState::Queued);
+    put_session(&world, cost_centre("CC-43")).await.unwrap();
+    world.fake.state.lock().outcome = longterm::Outcome::Active;
+    let third = other(3);
+    let done = promote(&world, of_session(&third, "cost.centre")).await;
+    assert_eq!((done.state(), done.sealed_value.as_str()), (pb::PromotionState::Committed, "CC-43"));
+    let stored = world.fake.state.lock().statements.last().unwrap().clone();
+    assert_eq!(stored.source(), longterm::Source::ModelInference, "the turn says CC-42: the value is not the user's word");
+    assert!(world.fake.state.lock().facts["s"]["cost.centre"].overlay);
+    assert_eq!(reason(put_session(&world, cost_centre("CC-1")).await), Reason::FactOwnedByOtherLayer);
+    assert!(goes_on(&world).await);
+}
+on_both_ledgers!(session_goes_on_story: p05_a_session_fact_is_promoted_while_the_session_goes_on_embedded,
+    p05_a_session_fact_is_promoted_while_the_session_goes_on_redis);
+
+#[tokio::test]
+async fn p05_a_sealed_session_fact_is_not_written() {
+    let world = world_with_session(embedded()).await;
+    // The target goes silent after the seal.
+    world.fake.saga_calls.store(1, Ordering::SeqCst);
+    assert_eq!(promote(&world, of_session(ID, "cost.centre")).await.state(), pb::PromotionState::Prepared);
+    assert_eq!(reason(put_session(&world, cost_centre("CC-1")).await), Reason::FactSealed);
+    assert_eq!(reason(world.calls().promote(of_session(&other(2), "cost.centre")).await), Reason::FactSealed);
+    world.fake.saga_calls.store(-1, Ordering::SeqCst);
+    assert_eq!(settle(&world, &world.router).await.state(), pb::PromotionState::Committed);
+}
+
+/// A router that dies after any of its writes, or a layer that fails at any call: the session ends or does not, and a second
+/// router, or the second call, finishes what was journalled, once.
+#[tokio::test]
+async fn p06_an_end_that_breaks_anywhere_promotes_once_or_never() {
+    for (writes, calls) in (0..=7).map(|n| (Some(n), -1)).chain((0..4).map(|n| (None, n))) {
+        for lost in [false, true] {
+            let inner = embedded();
+            let world = world_with_session(Arc::clone(&inner)).await;
+            let breaking: Arc<dyn Ledger> = match writes {
+                Some(writes) => Arc::new(Crashing { inner, writes: AtomicI64::new(writes), lose_answer: lost }),
+                None => inner,
+            };
+            let first = world.another(&breaking).await;
+            world.fake.saga_calls.store(calls, Ordering::SeqCst);
+            world.fake.lose_answer.store(lost, Ordering::SeqCst);
+            let channel = world.channel_of(&first, principal(Role::ALL));
+            let mut client = session::session_memory_service_client::SessionMemoryServiceClient::new(channel);
+            let mut request = tonic::Request::new(end_session(&[(ID, "cost.centre")]));
+            request.set_timeout(Duration::from_millis(600));
+            let answered = client.end_session(request).await;
+            let what = format!("writes {writes:?}, calls {calls}, lost {lost}: {answered:?}");
+            world.fake.saga_calls.store(-1, Ordering::SeqCst);
+            for _ in 0..8 {
+                world.clock.advance(Duration::from_secs(6));
+                world.router.recover().await.unwrap();
+            }
+            let told = ended(&world, end_session(&[(ID, "cost.centre")])).await.remove(0);
+            assert!(matches!(told.state.as_str(), "COMMITTED" | "ABORTED"), "{what}: {told:?}");
+            {
+                let state = world.fake.state.lock();
+                assert_eq!(matches!(state.landed.get(ID), Some(Landed::Applied(_))), told.state == "COMMITTED", "{what}");
+                assert_eq!(state.statements.len(), usize::from(told.state == "COMMITTED"), "{what}");
+            }
+            // Their recoveries would look at their ledgers to the end of the test.
+            first.shutdown(Duration::ZERO).await;
+            world.router.shutdown(Duration::ZERO).await;
+        }
+    }
 }
 
 /// The target took the value, its answer is lost, and then its writes are switched off: the source must not be unsealed as

@@ -94,6 +94,7 @@ impl World {
         let layer = |routes| signer.sign(channel::local(stack::internal(routes, Arc::clone(&verifier), &deps)));
         use tonic::service::Routes;
         let layers = LayerChannels {
+            working_replicas: 1,
             working: layer(
                 Routes::new(WorkingMemoryServiceServer::new(fake.clone()))
                     .add_service(ParticipantServiceServer::new(fake.clone()))

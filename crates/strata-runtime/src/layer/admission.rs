@@ -4,8 +4,9 @@
 //! Reads give way first ([`super::limit`]): an answer that is late is worth little and can be asked for again, while what was
 //! said and is not stored may be lost. Writes share commits, so many at a time are served better than few.
 
-use super::limit::{AdaptiveLimit, Place};
-use super::{Middleware, Rpc, forward, is_open, refuse, status};
+use super::body::Answer;
+use super::limit::AdaptiveLimit;
+use super::{Middleware, Rpc, is_open, refuse, status};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -79,10 +80,10 @@ impl Admission {
 }
 
 impl Middleware for Admission {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> Response<Answer> {
         if is_open(request.uri().path()) {
             // A busy service is alive: a probe must not restart it.
-            return forward(next, request).await;
+            return next.call(request).await;
         }
         let Ok(call) = Arc::clone(&self.calls).try_acquire_owned() else {
             return refuse(overloaded("calls"));
@@ -98,14 +99,14 @@ impl Middleware for Admission {
         let request = request.map(|inner| {
             Body::new(Metered { inner, total: Arc::clone(&self.bytes), held: None, seen: 0, max: self.settings.max_call_bytes })
         });
-        let response = forward(next, request).await;
+        let response = next.call(request).await;
         if let Some((reads, method, place)) = &read
             && !response.headers().contains_key(GRPC_STATUS)
         {
             reads.served(method, place);
         }
         let place = read.map(|(_, _, place)| place);
-        response.map(|inner| Body::new(Admitted { inner, _call: call, _read: place }))
+        response.map(|answer| answer.hold((call, place)))
     }
 }
 
@@ -147,30 +148,6 @@ impl HttpBody for Metered {
             return Poll::Ready(Some(Err(status(fault))));
         }
         Poll::Ready(polled)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-/// A response body that holds the call's place until it is dropped.
-struct Admitted {
-    inner: Body,
-    _call: OwnedSemaphorePermit,
-    _read: Option<Place>,
-}
-
-impl HttpBody for Admitted {
-    type Data = Bytes;
-    type Error = tonic::Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,13 +2,15 @@
 //! the only source of a tenant in the product. Then it asks [`authz::allow`]. [`super::OPEN_PATHS`] are let through by
 //! name.
 
-use super::{Middleware, Rpc, forward, is_open, refuse, trace};
+use super::body::Answer;
+use super::{Middleware, Rpc, is_open, refuse, trace};
 use crate::jwt::Tokens;
 use crate::ports::{SystemClock, random_bytes};
 use arc_swap::ArcSwap;
 use http::{HeaderMap, Request, Response, header};
 use secrecy::SecretString;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strata_core::limits::API_KEYS;
@@ -149,18 +151,18 @@ impl Authenticator {
         Ok(())
     }
 
-    /// The caller of a request.
+    /// The caller of a request, by its headers and its peer's address. Waits, where a token names a key that its issuer may have
+    /// published since.
     ///
     /// # Errors
     /// `UNAUTHENTICATED`.
-    pub fn authenticate<B>(&self, request: &Request<B>) -> Result<Principal, Fault> {
-        let Some(presented) = bearer(request.headers()) else {
-            if request.headers().contains_key(header::AUTHORIZATION) {
+    pub async fn authenticate(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<Principal, Fault> {
+        let Some(presented) = bearer(headers) else {
+            if headers.contains_key(header::AUTHORIZATION) {
                 return Err(unauthenticated());
             }
             let local = self.local.as_ref().ok_or_else(unauthenticated)?;
             // Without a peer address the call came from this process or through a unix socket.
-            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
             return if peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback()) {
                 Ok(local.clone())
             } else {
@@ -170,7 +172,7 @@ impl Authenticator {
         if let Some(tokens) = &self.tokens
             && presented.matches('.').count() == 2
         {
-            return tokens.verify(presented).map_err(|cause| {
+            return tokens.judge(presented).await.map_err(|cause| {
                 tracing::debug!(cause, "a token was refused");
                 unauthenticated()
             });
@@ -207,12 +209,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Middleware for Authenticator {
-    async fn handle<S: Rpc>(self: Arc<Self>, mut request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, mut request: Request<Body>, next: &S) -> Response<Answer> {
         let path = request.uri().path();
         if is_open(path) {
-            return forward(next, request).await;
+            return next.call(request).await;
         }
-        let allowed = self.authenticate(&request).and_then(|principal| authz::allow(&principal, path).map(|_| principal));
+        let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        let principal = self.authenticate(request.headers(), peer).await;
+        let allowed = principal.and_then(|principal| authz::allow(&principal, path).map(|_| principal));
         let principal = match allowed {
             Ok(principal) => principal,
             Err(fault) => return refuse(fault),
@@ -221,6 +225,6 @@ impl Middleware for Authenticator {
         // The credential ends here: nothing behind this layer can log it or pass it on.
         request.headers_mut().remove(header::AUTHORIZATION);
         request.extensions_mut().insert(principal);
-        forward(next, request).await
+        next.call(request).await
     }
 }

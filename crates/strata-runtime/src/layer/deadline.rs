@@ -2,19 +2,14 @@
 //! expired one as CANCELLED, which tells the caller nothing. This layer does it for both, slightly earlier, as
 //! DEADLINE_EXCEEDED with a reason.
 
-use super::{Middleware, Rpc, body, forward, refuse, status};
+use super::body::{Answer, exceeded};
+use super::{Middleware, Rpc, refuse};
 use crate::context::CallContext;
 use crate::ports::Stopwatch;
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use strata_core::{Fault, Reason};
-use tokio::time::{Instant, Sleep};
+use strata_core::Fault;
 use tonic::body::Body;
 
 /// The caller's timeout, as gRPC spells it.
@@ -106,13 +101,8 @@ fn format(timeout: Duration) -> String {
     }
 }
 
-/// The refusal of a call whose time is over.
-pub(crate) fn exceeded() -> Fault {
-    Fault::new(Reason::DeadlineExceeded, "the deadline passed; a write may have happened: retry with the same request_id")
-}
-
 impl Middleware for Deadline {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> Response<Answer> {
         let asked = match parse(request.headers()) {
             Ok(asked) => asked,
             Err(fault) => return refuse(fault),
@@ -122,56 +112,12 @@ impl Middleware for Deadline {
         let timeout = asked.unwrap_or(default).min(max);
         let end = Stopwatch::start().at(timeout.saturating_sub(margin(timeout)));
         let context = CallContext { deadline: Some(end), ..CallContext::current() };
-        match tokio::time::timeout_at(end, context.scope(forward(next, request))).await {
+        match tokio::time::timeout_at(end, context.scope(next.call(request))).await {
             Err(_) => refuse(exceeded()),
             // A caller that named a deadline means the whole call, streams included.
-            Ok(response) if asked.is_some() => response.map(|inner| Body::new(Limited::new(inner, end))),
+            Ok(response) if asked.is_some() => response.map(|answer| answer.until(end)),
             Ok(response) => response,
         }
-    }
-}
-
-/// A response body that ends with DEADLINE_EXCEEDED at `end`.
-struct Limited {
-    inner: Body,
-    end: Instant,
-    /// Made at the first pending poll: a unary answer never needs it.
-    sleep: Option<Pin<Box<Sleep>>>,
-    over: bool,
-}
-
-impl Limited {
-    const fn new(inner: Body, end: Instant) -> Self {
-        Self { inner, end, sleep: None, over: false }
-    }
-}
-
-impl HttpBody for Limited {
-    type Data = Bytes;
-    type Error = tonic::Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
-        if self.over {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
-            return Poll::Ready(frame);
-        }
-        let end = self.end;
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
-        std::task::ready!(sleep.as_mut().poll(cx));
-        self.over = true;
-        // Dropping the stream drops the handler behind it.
-        self.inner = Body::empty();
-        Poll::Ready(Some(Ok(body::trailers(&status(exceeded())))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.over || self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Shortest window: long enough for a burst to pass.
+/// Shortest window, of time in which calls ran: long enough for a burst to pass.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Fewest calls that say something about a window.
 const SAMPLES: u32 = 16;
@@ -22,8 +22,9 @@ const SAMPLES: u32 = 16;
 const SLOWDOWN: f64 = 4.0;
 /// Calls that are answered sooner on average are not late, whatever their own time.
 const NEVER_LATE: Duration = Duration::from_millis(2);
-/// What is left of the limit after a slow window.
-const DECREASE: f64 = 0.7;
+/// What is left after a slow window, at least and at most; in between as much as would have made it a good one. Taken of the
+/// calls that there were: a limit far above them bounds nothing, and would take long to come down.
+const DECREASE: std::ops::RangeInclusive<f64> = 0.5..=0.9;
 /// Weight of a new call in the learnt time of its method.
 const LEARN: f64 = 0.05;
 /// Calls in flight that leave a two-core machine idle enough to learn from; also the lowest limit is a multiple of it.
@@ -49,8 +50,10 @@ struct Shared {
 #[derive(Debug)]
 struct Window {
     highest: usize,
-    /// When it began, since the start of the listener.
-    began: Duration,
+    /// How long it has lasted: only time in which calls ran, or a pause before a burst would say that the burst is nothing.
+    busy: Duration,
+    /// When the last call ended, since the start of the listener.
+    last: Duration,
     samples: u32,
     /// Seconds the calls took, and would have taken alone.
     taken: f64,
@@ -63,30 +66,44 @@ struct Window {
 
 impl Window {
     fn new(highest: usize) -> Self {
-        Self { highest, began: Duration::ZERO, samples: 0, taken: 0.0, alone: 0.0, reached: false, own: HashMap::new() }
+        Self {
+            highest,
+            busy: Duration::ZERO,
+            last: Duration::ZERO,
+            samples: 0,
+            taken: 0.0,
+            alone: 0.0,
+            reached: false,
+            own: HashMap::new(),
+        }
     }
 
     /// Takes in a served call; the next limit once the window says enough.
     fn served(&mut self, method: &'static str, taken: Duration, idle: bool, now: Duration, limit: usize) -> Option<usize> {
-        let taken = taken.as_secs_f64();
+        let seconds = taken.as_secs_f64();
         if idle {
-            self.own.entry(method).and_modify(|own| *own += LEARN * (taken - *own)).or_insert(taken);
+            self.own.entry(method).and_modify(|own| *own += LEARN * (seconds - *own)).or_insert(seconds);
         }
         self.alone += self.own.get(method)?;
         self.samples += 1;
-        self.taken += taken;
-        if self.samples < SAMPLES || now.saturating_sub(self.began) < WINDOW {
+        self.taken += seconds;
+        self.busy += now.saturating_sub(self.last).min(taken);
+        self.last = self.last.max(now);
+        if self.samples < SAMPLES || self.busy < WINDOW {
             return None;
         }
         let next = self.judge(limit);
-        (self.began, self.samples, self.taken, self.alone, self.reached) = (now, 0, 0.0, 0.0, false);
+        (self.busy, self.samples, self.taken, self.alone, self.reached) = (Duration::ZERO, 0, 0.0, 0.0, false);
         Some(next)
     }
 
     fn judge(&self, limit: usize) -> usize {
         let mean = self.taken / f64::from(self.samples);
-        if self.taken > SLOWDOWN * self.alone && mean > NEVER_LATE.as_secs_f64() {
-            ((limit as f64 * DECREASE) as usize).max(LOWEST.min(self.highest))
+        let good = SLOWDOWN * self.alone / self.taken;
+        if good < 1.0 && mean > NEVER_LATE.as_secs_f64() {
+            // Little's law: calls at a time are their rate times how long they take.
+            let calls = (self.taken / self.busy.as_secs_f64()).min(limit as f64);
+            ((calls * good.clamp(*DECREASE.start(), *DECREASE.end())) as usize).max(LOWEST.min(self.highest))
         } else if self.reached {
             (limit + (limit / 10).max(1)).min(self.highest)
         } else {
@@ -197,6 +214,26 @@ mod tests {
         let mut listener = Listener::new();
         listener.serve(1, OWN, 100);
         assert_eq!(listener.serve(60, OWN * 20, 1), 0);
+    }
+
+    #[test]
+    fn a_burst_after_a_pause_is_served_whole() {
+        let mut listener = Listener::new();
+        listener.serve(1, OWN, 100);
+        // A few calls that fill no window, and hours without any: the time in which nobody called says nothing of a burst.
+        listener.serve(1, OWN, 10);
+        listener.now += Duration::from_secs(3_600);
+        assert_eq!(listener.serve(40, OWN * 20, 1), 0);
+        assert_eq!(listener.limit, HIGHEST, "it was over before a window was");
+    }
+
+    #[test]
+    fn a_limit_that_was_never_reached_comes_down_to_the_calls_there_are_at_once() {
+        let mut listener = Listener::new();
+        listener.serve(1, OWN, 100);
+        // Three windows of calls that stand in each other's way, far below the limit.
+        listener.serve(20, OWN * 50, 3);
+        assert!((LOWEST..=10).contains(&listener.limit), "{}", listener.limit);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Calls, errors by code, duration and calls in flight, as instruments of [`crate::metrics`]. Labels are listener, service,
 //! method and code: a bounded set, never a tenant, user or id.
 
-use super::body::Observed;
-use super::{Middleware, Refused, Rpc, forward, known_method};
+use super::body::{Answer, watch};
+use super::{Middleware, Refused, Rpc, known_method};
 use crate::metrics::Instruments;
 use crate::ports::Stopwatch;
 use http::{Request, Response};
@@ -62,17 +62,17 @@ impl Drop for InFlight {
 }
 
 impl Middleware for Metrics {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> Response<Answer> {
         let (service, method) = known_method(request.uri().path());
         let listener = KeyValue::new("strata.listener", self.listener);
         let labels = [listener.clone(), KeyValue::new("rpc.service", service), KeyValue::new("rpc.method", method)];
         self.instruments.rpc_in_flight.add(1, &labels);
-        let call = InFlight { metrics: Arc::clone(&self), labels, watch: Stopwatch::start(), code: Code::Cancelled };
-        let response = forward(next, request).await;
+        let call = InFlight { metrics: Arc::clone(self), labels, watch: Stopwatch::start(), code: Code::Cancelled };
+        let response = next.call(request).await;
         if let Some(Refused(reason)) = response.extensions().get() {
             self.instruments.rpc_refused.add(1, &[listener, KeyValue::new("reason", reason.name())]);
         }
-        Observed::response(response, move |code| {
+        watch(response, move |code| {
             // Moves the whole guard in here: naming the field alone would capture a copy of it.
             let mut call = call;
             call.code = code;

@@ -15,6 +15,7 @@ pub mod signed;
 pub mod trace;
 pub mod undecodable;
 
+use body::Answer;
 use http::{Request, Response};
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,15 +24,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use strata_core::{Fault, Reason};
 use tonic::body::Body;
-use tower::Service;
+use tonic::server::NamedService;
+use tower::{Service, ServiceExt as _};
 
-/// The rest of a stack, down to the generated service: a gRPC service that answers every request.
-pub trait Rpc:
+/// A tower service that a stack can end in: tonic's `Routes`, a generated server.
+pub trait GrpcLeaf:
     Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static> + Clone + Send + Sync + 'static
 {
 }
 
-impl<S> Rpc for S where
+impl<S> GrpcLeaf for S where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
         + Clone
         + Send
@@ -40,22 +42,17 @@ impl<S> Rpc for S where
 {
 }
 
-/// One concern of a listener.
-pub trait Middleware: Send + Sync + 'static {
-    /// Answers `request`, by itself or by [`forward`]ing it to `next`.
-    fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> impl Future<Output = Response<Body>> + Send + 'static;
+/// The rest of a stack, down to the generated service: answers every request. Called by reference: a call borrows the whole
+/// stack once, where it enters ([`Shared`]), and copies nothing of it on its way down.
+pub trait Rpc: Send + Sync + 'static {
+    /// Answers.
+    fn call(&self, request: Request<Body>) -> impl Future<Output = Response<Answer>> + Send;
 }
 
-/// Calls the rest of the stack.
-pub async fn forward<S: Rpc>(mut next: S, request: Request<Body>) -> Response<Body> {
-    let answer = async {
-        std::future::poll_fn(|cx| next.poll_ready(cx)).await?;
-        next.call(request).await
-    };
-    match answer.await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
+/// One concern of a listener.
+pub trait Middleware: Send + Sync + 'static {
+    /// Answers `request`, by itself or by passing it on to `next`.
+    fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> impl Future<Output = Response<Answer>> + Send;
 }
 
 /// Why a layer answered by itself, in the extensions of its response: the metrics count it.
@@ -64,9 +61,9 @@ pub struct Refused(pub Reason);
 
 /// A gRPC response that refuses, without a message body ("trailers only").
 #[must_use]
-pub fn refuse(fault: Fault) -> Response<Body> {
+pub fn refuse(fault: Fault) -> Response<Answer> {
     let reason = fault.reason;
-    let mut response = status(fault).into_http();
+    let mut response = status(fault).into_http().map(Answer::new);
     response.extensions_mut().insert(Refused(reason));
     response
 }
@@ -106,31 +103,85 @@ impl<M, S> tower::Layer<S> for Use<M> {
     }
 }
 
-/// A service behind a [`Middleware`].
+/// What follows a [`Middleware`], behind it.
 pub struct Used<M, S> {
     middleware: Arc<M>,
     next: S,
 }
 
-impl<M, S: Clone> Clone for Used<M, S> {
-    fn clone(&self) -> Self {
-        Self { middleware: Arc::clone(&self.middleware), next: self.next.clone() }
+impl<M: Middleware, S: Rpc> Rpc for Used<M, S> {
+    fn call(&self, request: Request<Body>) -> impl Future<Output = Response<Answer>> + Send {
+        self.middleware.handle(request, &self.next)
     }
 }
 
-impl<M: Middleware, S: Rpc> Service<Request<Body>> for Used<M, S> {
+impl<M, S: NamedService> NamedService for Used<M, S> {
+    const NAME: &'static str = S::NAME;
+}
+
+/// The end of a stack: a service of tower, of which each call takes a copy.
+pub struct Leaf<S>(S);
+
+impl<S> Leaf<S> {
+    /// Ends in `service`.
+    pub const fn new(service: S) -> Self {
+        Self(service)
+    }
+}
+
+impl<S: GrpcLeaf> Rpc for Leaf<S> {
+    async fn call(&self, request: Request<Body>) -> Response<Answer> {
+        match self.0.clone().oneshot(request).await {
+            Ok(response) => response.map(Answer::new),
+            Err(never) => match never {},
+        }
+    }
+}
+
+impl<S: NamedService> NamedService for Leaf<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+/// A whole stack as a service of tower. Clones share it.
+pub struct Shared<S>(Arc<S>);
+
+impl<S> Shared<S> {
+    /// Shares `stack`.
+    pub fn new(stack: S) -> Self {
+        Self(Arc::new(stack))
+    }
+}
+
+impl<S: Rpc> Shared<S> {
+    /// Answers with all that the layers added to the body.
+    pub async fn answer(self, request: Request<Body>) -> Response<Body> {
+        self.0.call(request).await.map(Answer::into_body)
+    }
+}
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: NamedService> NamedService for Shared<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S: Rpc> Service<Request<Body>> for Shared<S> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Readiness of the inner service is awaited in `forward`, on the clone that is called.
+        // Readiness of the service at the end is awaited there, on the clone that is called.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let answer = Arc::clone(&self.middleware).handle(request, self.next.clone());
-        Box::pin(async move { Ok(answer.await) })
+        let stack = self.clone();
+        Box::pin(async move { Ok(stack.answer(request).await) })
     }
 }
 

@@ -1,7 +1,8 @@
 //! One id per call, from the caller's `x-request-id` or minted here, in every log line, span and answer. It is for people
 //! who follow a call; idempotency is a field of the request message.
 
-use super::{Middleware, Rpc, forward};
+use super::body::Answer;
+use super::{Middleware, Rpc};
 use crate::context::CallContext;
 use crate::ports::Ports;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -31,12 +32,12 @@ fn accepted(headers: &HeaderMap) -> Option<Arc<str>> {
 }
 
 impl Middleware for RequestIds {
-    async fn handle<S: Rpc>(self: Arc<Self>, mut request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, mut request: Request<Body>, next: &S) -> Response<Answer> {
         let id = accepted(request.headers()).unwrap_or_else(|| self.ports.ids.next().to_string().into());
         request.extensions_mut().insert(RequestId(Arc::clone(&id)));
         let admitted = Some(self.ports.clock.now());
         let context = CallContext { request_id: Some(Arc::clone(&id)), admitted, ..CallContext::current() };
-        let mut response = context.scope(forward(next, request)).await;
+        let mut response = context.scope(next.call(request)).await;
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(HEADER, value);
         }

@@ -3,9 +3,9 @@
 //! Beside our own names it has those of OpenTelemetry's conventions for the memory of agents (`gen_ai.memory.*`), whose fields
 //! for texts stay empty.
 
-use super::body::Observed;
+use super::body::{Answer, watch};
 use super::request_id::RequestId;
-use super::{Middleware, Rpc, forward, is_open, known_method};
+use super::{Middleware, Rpc, is_open, known_method};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::{TraceContextExt as _, TraceId};
@@ -68,6 +68,9 @@ pub fn id(headers: &HeaderMap) -> Option<String> {
 
 fn span_of(request: &Request<Body>) -> Span {
     let (service, method) = known_method(request.uri().path());
+    let known = authz::find(request.uri().path());
+    let request_id = request.extensions().get().map(|RequestId(id)| &**id);
+    // What is known already is given here: a field that is recorded later is read, and all of them written, once more.
     let span = tracing::info_span!(
         "rpc",
         otel.name = %format_args!("{service}/{method}"),
@@ -77,23 +80,20 @@ fn span_of(request: &Request<Body>) -> Span {
         rpc.service = service,
         rpc.method = method,
         rpc.grpc.status_code = Empty,
-        request_id = Empty,
+        request_id,
         // In every log line of the call, so that lines and spans find each other.
         trace_id = Empty,
         strata.tenant = Empty,
         strata.mode = Empty,
         strata.rules = Empty,
-        gen_ai.operation.name = Empty,
-        gen_ai.memory.store.id = Empty,
+        gen_ai.operation.name = known.and_then(operation_of),
+        gen_ai.memory.store.id = known.map(|method| method.layer.name()),
         gen_ai.memory.record.count = Empty,
         // Recorded by working memory: a span about a task carries its id (rule W9).
         task_id = Empty,
     );
     if span.is_disabled() {
         return span;
-    }
-    if let Some(RequestId(id)) = request.extensions().get() {
-        span.record("request_id", &**id);
     }
     let parent = opentelemetry::global::get_text_map_propagator(|propagator| propagator.extract(&Headers(request.headers())));
     // Fails only when no OpenTelemetry layer is installed: then there is nothing to attach to.
@@ -102,12 +102,6 @@ fn span_of(request: &Request<Body>) -> Span {
     let trace = context.span().span_context().trace_id();
     if trace != TraceId::INVALID {
         span.record("trace_id", trace.to_string());
-    }
-    if let Some(method) = authz::find(request.uri().path()) {
-        if let Some(operation) = operation_of(method) {
-            span.record("gen_ai.operation.name", operation);
-        }
-        span.record("gen_ai.memory.store.id", method.layer.name());
     }
     span
 }
@@ -154,14 +148,14 @@ pub fn note_records(count: usize) {
 }
 
 impl Middleware for Trace {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> Response<Answer> {
         if is_open(request.uri().path()) {
             // A probe every few seconds per pod would be most of all traces.
-            return forward(next, request).await;
+            return next.call(request).await;
         }
         let span = span_of(&request);
-        let response = forward(next, request).instrument(span.clone()).await;
-        Observed::response(response, move |code| {
+        let response = next.call(request).instrument(span.clone()).await;
+        watch(response, move |code| {
             span.record("rpc.grpc.status_code", code as i32);
             tracing::debug!(parent: &span, ?code, "answered");
             // Errors of the service, not of the caller, mark the span: OpenTelemetry's rule for server spans.

@@ -2,7 +2,8 @@
 //! OUT_OF_RANGE without details, of which a client would take the first for a defect of the service and retry. Our own
 //! faults always carry details, so the two cannot be confused.
 
-use super::{Middleware, Rpc, forward, refuse};
+use super::body::Answer;
+use super::{Middleware, Rpc, refuse};
 use http::{HeaderValue, Request, Response};
 use std::sync::Arc;
 use strata_core::{Fault, limits};
@@ -17,8 +18,8 @@ const INTERNAL: &[u8] = b"13";
 pub struct Undecodable;
 
 impl Middleware for Undecodable {
-    async fn handle<S: Rpc>(self: Arc<Self>, request: Request<Body>, next: S) -> Response<Body> {
-        let response = forward(next, request).await;
+    async fn handle<S: Rpc>(self: &Arc<Self>, request: Request<Body>, next: &S) -> Response<Answer> {
+        let response = next.call(request).await;
         if response.headers().contains_key("grpc-status-details-bin") {
             return response;
         }
@@ -33,6 +34,6 @@ impl Middleware for Undecodable {
     }
 }
 
-fn says(response: &Response<Body>, word: &str) -> bool {
+fn says(response: &Response<Answer>, word: &str) -> bool {
     response.headers().get("grpc-message").and_then(|message| message.to_str().ok()).is_some_and(|text| text.contains(word))
 }

@@ -12,6 +12,7 @@ use redis::{
     TlsCertificates, TlsMode, Value,
 };
 use secrecy::{ExposeSecret, SecretString};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use strata_core::Fault;
@@ -115,15 +116,42 @@ pub(super) enum Connection {
 impl Connection {
     /// Runs a command on the server that holds `key`.
     pub(super) async fn query_at<T: FromRedisValue>(&mut self, key: &str, command: &Cmd) -> RedisResult<T> {
+        self.query_on(Slot::for_key(key), command).await
+    }
+
+    /// Runs a command on the server that holds `slot`; where there is but one, on that.
+    pub(super) async fn query_on<T: FromRedisValue>(&mut self, slot: Slot, command: &Cmd) -> RedisResult<T> {
         match self {
             Self::Single(connection) => command.query_async(connection).await,
             Self::Master(connection) => command.query_async(connection).await,
             Self::Cluster(connection) => {
-                let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(Slot::for_key(key), SlotAddr::Master));
+                let route = SingleNodeRoutingInfo::SpecificNode(Route::with_slot(slot, SlotAddr::Master));
                 let value = connection.route_command(command.clone(), RoutingInfo::SingleNode(route)).await?;
                 Ok(T::from_redis_value(value)?)
             }
         }
+    }
+}
+
+impl Connection {
+    /// A slot of every server that holds any: together they hold every key.
+    pub(super) async fn servers(&mut self) -> RedisResult<Vec<Slot>> {
+        let Self::Cluster(connection) = self else { return Ok(Slot::new(0).into_iter().collect()) };
+        // First and last slot of a range, then its servers, the master first: address, port, id.
+        let ranges: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
+        let mut servers = BTreeMap::new();
+        for range in ranges {
+            let mut parts = range.into_iter();
+            let (Some(first), Some(master)) = (parts.next(), parts.nth(1)) else { continue };
+            let Some(id) = Vec::<Value>::from_redis_value(master)?.into_iter().nth(2) else { continue };
+            if let Some(slot) = Slot::new(u16::from_redis_value(first)?) {
+                servers.insert(String::from_redis_value(id)?, slot);
+            }
+        }
+        if servers.is_empty() {
+            return Err(redis::RedisError::from((redis::ErrorKind::ClusterConnectionNotFound, "no server holds a slot")));
+        }
+        Ok(servers.into_values().collect())
     }
 }
 

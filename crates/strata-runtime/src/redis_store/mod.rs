@@ -10,6 +10,7 @@ pub use link::RedisTls;
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, Script, ToRedisArgs};
 use secrecy::SecretString;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,9 @@ impl Default for RedisSettings {
         }
     }
 }
+
+/// Keys asked for in one step of a scan.
+const SCAN_KEYS: usize = 512;
 
 /// What can go wrong. Holds no message of the server: it may quote arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -254,6 +258,55 @@ impl RedisPool {
     /// [`RedisError`].
     pub async fn command_at<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, RedisError> {
         self.bounded(&named(command), async { self.link.connection().await?.query_at(key, command).await }).await
+    }
+
+    /// Names the present lives of all servers that hold keys: it is another name after a restart or a failover, which may have lost
+    /// what was written last. None where a server does not say (an ACL without `@dangerous`).
+    ///
+    /// # Errors
+    /// [`RedisError`] of an outage.
+    pub async fn lives(&self) -> Result<Option<String>, RedisError> {
+        let servers = self.bounded("CLUSTER", async { self.link.connection().await?.servers().await }).await?;
+        let mut lives = Vec::with_capacity(servers.len());
+        for server in servers {
+            let mut info = redis::cmd("INFO");
+            info.arg("server");
+            let ask = async { self.link.connection().await?.query_on::<String>(server, &info).await };
+            let said = match self.bounded("INFO", ask).await {
+                Ok(said) => said,
+                Err(RedisError::Refused | RedisError::Other) => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let Some(life) = said.lines().find_map(|line| line.strip_prefix("run_id:")) else { return Ok(None) };
+            lives.push(life.trim().to_owned());
+        }
+        Ok(Some(lives.join(" ")))
+    }
+
+    /// Names of the keys of one type (`hash`, `string` ...) that begin with `prefix`, on every server of a Cluster, each once and
+    /// in order. What is written meanwhile may be there or not. `prefix` holds no character that a pattern gives a meaning to.
+    ///
+    /// # Errors
+    /// [`RedisError`].
+    pub async fn scan(&self, prefix: &str, kind: &str) -> Result<Vec<String>, RedisError> {
+        let servers = self.bounded("CLUSTER", async { self.link.connection().await?.servers().await }).await?;
+        let mut seen = BTreeSet::new();
+        for server in servers {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(format!("{prefix}*")).arg("COUNT").arg(SCAN_KEYS).arg("TYPE").arg(kind);
+                let step = async { self.link.connection().await?.query_on(server, &scan).await };
+                let (next, keys): (u64, Vec<String>) = self.bounded("SCAN", step).await?;
+                // SCAN may return a key twice.
+                seen.extend(keys);
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(seen.into_iter().collect())
     }
 
     /// Runs several commands in one round trip; in one transaction if the pipeline is `atomic`.

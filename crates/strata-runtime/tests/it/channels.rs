@@ -6,6 +6,7 @@ use std::time::Duration;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::{Reason, TenantId};
 use strata_runtime::channel::{self, EndpointConfig};
+use strata_runtime::duplex;
 use strata_runtime::layer::auth::Authenticator;
 use strata_runtime::server::{self, ServeConfig};
 use strata_runtime::stack::{self, StackDeps};
@@ -42,7 +43,7 @@ async fn over_all<F: Future<Output = ()>>(test: impl Fn(&'static str, Client, Do
     test("local", Client::new(channel::local(public(&double))), double).await;
 
     let double = Double::default();
-    test("duplex", Client::new(channel::duplex(&tasks, public(&double))), double).await;
+    test("duplex", Client::new(duplex::channel(&tasks, public(&double))), double).await;
 
     let double = Double::default();
     let address = listen(&tasks, public(&double), ServeConfig::default()).await;
@@ -224,6 +225,49 @@ async fn a_channel_works_again_after_a_partition_and_after_a_restart() {
     eventually(Duration::from_secs(5), || async { works().await.is_ok() }).await;
 }
 
+/// A call is given up while its channel still connects to an address that does not answer. What became of that attempt, long
+/// before the other side was there, is not the answer to the next call.
+#[tokio::test]
+async fn an_attempt_that_nobody_waited_for_is_not_the_next_callers() {
+    // A listener whose queue is full lets nobody in and refuses nobody.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let listener = socket.listen(0).expect("it listens");
+    let address = listener.local_addr().expect("address");
+    let mut before_us = Vec::new();
+    let full = loop {
+        let connecting = tokio::net::TcpStream::connect(address);
+        match tokio::time::timeout(Duration::from_millis(300), connecting).await {
+            Ok(stream) => before_us.push(stream.expect("let in")),
+            Err(_) => break before_us.len(),
+        }
+    };
+    let config =
+        EndpointConfig { connect_timeout: Duration::from_millis(400), ..EndpointConfig::new(format!("http://{address}")) };
+    let client = Client::new(channel::connect(&config).expect("url"));
+    let mut hasty = ask("nothing");
+    hasty.set_timeout(Duration::from_millis(50));
+    client.clone().get_status(hasty).await.expect_err("nobody lets it in");
+    // The attempt ends, and nobody looks.
+    strata_runtime::ports::pause(Duration::from_secs(1)).await;
+
+    let (tasks, double) = (TaskGroup::new(), Double::default());
+    for _ in 0..full {
+        listener.accept().await.expect("who came before us");
+    }
+    let (service, token) = (public(&double), tasks.token().clone());
+    tasks.spawn("listener", async move {
+        server::serve(listener, service, &ServeConfig::default(), token).await.expect("served");
+    });
+    for _ in 0..3 {
+        client.clone().get_status(ask("nothing")).await.expect("the first call is answered, and each after it");
+    }
+    // One that waits is told.
+    let nobody = EndpointConfig { connect_timeout: Duration::from_millis(300), ..EndpointConfig::new("http://127.0.0.1:1") };
+    let status = Client::new(channel::connect(&nobody).expect("url")).get_status(ask("nothing")).await.expect_err("nobody");
+    assert_eq!(reason(&status), Reason::StoreUnavailable);
+}
+
 /// A server that begins an answer and goes away in the middle of it.
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_unavailable_and_may_be_asked_for_again() {
@@ -242,4 +286,35 @@ async fn an_answer_that_breaks_off_is_unavailable_and_may_be_asked_for_again() {
     let mut client = Client::new(channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("config"));
     let status = client.get_status(ask("nothing")).await.expect_err("it broke off");
     assert_eq!(reason(&status), Reason::StoreUnavailable, "{status:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_could_be_reached_for_says_that_it_was_not_sent() {
+    use tower::{Service as _, ServiceExt as _};
+    let tasks = TaskGroup::new();
+    let double = Double::default();
+    let short = ServeConfig { grace: Duration::from_millis(100), ..ServeConfig::default() };
+    let address = listen(&tasks, public(&double), short).await;
+    let config = EndpointConfig::new(format!("http://{address}"));
+    let mut channel = channel::connect(&config).expect("url");
+    let mut client = Client::new(channel.clone());
+    client.get_status(ask("nothing")).await.expect("answered");
+    // A call that was on its way when its connection went is not among them: it may have been done.
+    let (lost, _) = tokio::join!(client.get_status(ask("hang")), async {
+        eventually(Duration::from_secs(30), || async { Double::count(&double.began) == 2 }).await;
+        assert!(tasks.shutdown(Duration::from_secs(30)).await);
+    });
+    let not_sent =
+        |status: &tonic::Status| std::error::Error::source(status).is_some_and(|source| source.is::<channel::NotSent>());
+    assert!(!not_sent(&lost.expect_err("gone")));
+    eventually(Duration::from_secs(30), || async { std::net::TcpStream::connect(address).is_err() }).await;
+    for fresh in [false, true] {
+        if fresh {
+            channel = channel::connect(&config).expect("url");
+        }
+        let mut request = http::Request::new(tonic::body::Body::empty());
+        *request.uri_mut() = "/strata.admin.v1.AdminService/GetStatus".parse().expect("a path");
+        let status = channel.ready().await.expect("lazy").call(request).await.expect_err("nobody is there");
+        assert_eq!((reason(&status), not_sent(&status)), (Reason::StoreUnavailable, true), "{status}");
+    }
 }

@@ -61,6 +61,7 @@ impl AdminService for Double {
                     .retry_after(1_500);
                 return Err(strata_api::error::status(fault));
             }
+            Some("refuse") => return Err(strata_api::error::status(Fault::new(Reason::NotServing, "starting"))),
             Some("context") => {
                 let context = CallContext::current();
                 answer.settings.insert("request_id".into(), context.request_id.as_deref().unwrap_or_default().to_owned());

@@ -2,12 +2,17 @@
 
 use crate::channels;
 use crate::double::{Client, Double, ask};
+use arc_swap::ArcSwap;
 use std::net::SocketAddr;
 use std::time::Duration;
+use strata_core::policy::quota::{Quota, QuotaSettings};
 use strata_runtime::channel::{self, EndpointConfig};
 use strata_runtime::server::ServeConfig;
 use strata_runtime::{Ports, TaskGroup, stack};
 use strata_testkit::eventually;
+use strata_testkit::http2::{
+    CANCEL, CONTINUATION, END_HEADERS, GOAWAY, HEADERS, PREFACE, RST_STREAM, SETTINGS, call, frame, kilobyte,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -30,41 +35,17 @@ async fn serves(address: SocketAddr) {
     client.get_status(ask("nothing")).await.expect("others are served");
 }
 
-/// One frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    let mut frame = vec![length[1], length[2], length[3], kind, flags];
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
-/// The headers of a call, in HPACK without compression: POST, http, path, authority, content type.
-fn headers() -> Vec<u8> {
-    let text = |name: &[u8], value: &str| {
-        let mut field = name.to_vec();
-        field.push(u8::try_from(value.len()).expect("short"));
-        field.extend(value.bytes());
-        field
-    };
-    [vec![0x83, 0x86], text(&[0x04], PATH), text(&[0x01], "x"), text(&[0x0f, 0x10], "application/grpc")].concat()
-}
-
 #[tokio::test]
 async fn a_flood_of_resets_ends_its_own_connection() {
-    const HEADERS: u8 = 1;
-    const RST_STREAM: u8 = 3;
-    const SETTINGS: u8 = 4;
-    const GOAWAY: u8 = 7;
     const ENHANCE_YOUR_CALM: u32 = 0xb;
     let tasks = TaskGroup::new();
     let address = channels::listen(&tasks, channels::public(&Double::default()), ServeConfig::default()).await;
     // Calls that are taken back before anyone can look at them, all in one piece: a client library would not send them.
-    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut flood = PREFACE.to_vec();
     flood.extend(frame(SETTINGS, 0, 0, &[]));
     for n in 0..200 {
-        flood.extend(frame(HEADERS, 0x4, 2 * n + 1, &headers()));
-        flood.extend(frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes()));
+        flood.extend(frame(HEADERS, END_HEADERS, 2 * n + 1, &call(PATH, None)));
+        flood.extend(frame(RST_STREAM, 0, 2 * n + 1, &CANCEL));
     }
     let mut stream = TcpStream::connect(address).await.expect("connected");
     stream.write_all(&flood).await.expect("sent");
@@ -148,5 +129,68 @@ async fn a_body_that_never_ends_is_given_up() {
     let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.expect("given up").expect("answered");
     let code = answer.headers().get("grpc-status").expect("a status").to_str().expect("a number");
     assert_eq!(code, (tonic::Code::DeadlineExceeded as i32).to_string());
+    serves(address).await;
+}
+
+/// A client that asks and opens no window holds a place and the answer, for as long as the server lets it.
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_given_up_and_its_place_is_free_again() {
+    let tasks = TaskGroup::new();
+    let mut deps = stack::StackDeps::new(Ports::system());
+    let each = Quota { in_flight: 1, ..Quota::default() };
+    deps.quotas = std::sync::Arc::new(ArcSwap::from_pointee(QuotaSettings { each, ..QuotaSettings::default() }));
+    let authenticator = std::sync::Arc::new(strata_runtime::layer::auth::Authenticator::local(channels::operator()));
+    let service = stack::public(Double::default().routes(), authenticator, &deps);
+    let config = ServeConfig { stall_timeout: Duration::from_secs(2), ..ServeConfig::default() };
+    let address = channels::listen(&tasks, service, config).await;
+
+    let stream = TcpStream::connect(address).await.expect("connected");
+    let (sender, connection) = h2::client::Builder::new().initial_window_size(0).handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(async move { drop(connection.await) });
+    let head = request(address).body(()).expect("a request");
+    let (answer, mut body) = sender.clone().ready().await.expect("ready").send_request(head, false).expect("sent");
+    body.send_data(bytes::Bytes::from_static(&[0; 5]), true).expect("sent");
+    let mut answer = answer.await.expect("its head comes").into_body();
+
+    let mut client = Client::new(channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("config"));
+    let refused = client.get_status(ask("nothing")).await.expect_err("the place is taken");
+    assert_eq!(strata_api::error::fault(&refused).reason, strata_core::Reason::Overloaded);
+    eventually(Duration::from_secs(30), || async { client.clone().get_status(ask("nothing")).await.is_ok() }).await;
+    // Whoever reads on after all is not told that this was the whole answer.
+    answer.flow_control().release_capacity(0).expect("nothing was taken");
+    drop(sender);
+    let end = tokio::time::timeout(Duration::from_millis(200), answer.data()).await;
+    assert!(!matches!(end, Ok(None)), "an end without an error");
+}
+
+/// Headers in pieces that never end (CONTINUATION): the connection is ended, long before they fill the memory.
+#[tokio::test]
+async fn headers_that_never_end_end_their_connection() {
+    let tasks = TaskGroup::new();
+    let address = channels::listen(&tasks, channels::public(&Double::default()), ServeConfig::default()).await;
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    let mut start = PREFACE.to_vec();
+    start.extend(frame(SETTINGS, 0, 0, &[]));
+    start.extend(frame(HEADERS, 0, 1, &call(PATH, None)));
+    stream.write_all(&start).await.expect("sent");
+    let field = kilobyte();
+    let flood = async {
+        let mut sent = 0_usize;
+        loop {
+            if stream.write_all(&frame(CONTINUATION, 0, 1, &field)).await.is_err() {
+                return sent;
+            }
+            sent += field.len();
+            // What the server says is read, or its end could go unnoticed behind a full window.
+            let mut said = [0; 1_024];
+            match stream.try_read(&mut said) {
+                Ok(0) => return sent,
+                Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return sent,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let sent = tokio::time::timeout(Duration::from_secs(60), flood).await.expect("the connection is ended");
+    assert!(sent < 64 * 1024 * 1024, "ended after {sent} bytes");
     serves(address).await;
 }

@@ -7,6 +7,7 @@ mod double;
 mod floods;
 mod health;
 mod redis;
+mod replicas;
 mod shutdown;
 mod stacks;
 mod tls;

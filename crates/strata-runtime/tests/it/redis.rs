@@ -7,14 +7,17 @@ use strata_runtime::ports::Stopwatch;
 use strata_runtime::redis_store::{RedisError, RedisPool, RedisSettings};
 use strata_testkit::{FaultProxy, Mode, RedisServer, eventually};
 
+/// Far above the time that [`quick`] gives to an operation, on a busy machine too, and far below for ever.
+const BOUNDED: Duration = Duration::from_secs(5);
+
 fn quick() -> RedisSettings {
     RedisSettings {
-        response_timeout: Duration::from_millis(200),
-        connect_timeout: Duration::from_millis(200),
+        response_timeout: Duration::from_millis(400),
+        connect_timeout: Duration::from_millis(400),
         retries: 1,
-        operation_timeout: Duration::from_millis(500),
+        operation_timeout: Duration::from_millis(1_000),
         breaker_failures: 3,
-        breaker_pause: Duration::from_millis(300),
+        breaker_pause: Duration::from_millis(1_000),
     }
 }
 
@@ -53,11 +56,11 @@ async fn c119_a_silent_redis_costs_a_bounded_time_and_then_none() {
     for _ in 0..3 {
         let watch = Stopwatch::start();
         assert_eq!(pool.ping().await, Err(RedisError::Unavailable));
-        assert!(watch.elapsed() < Duration::from_millis(1_500), "{:?}", watch.elapsed());
+        assert!(watch.elapsed() < BOUNDED, "{:?}", watch.elapsed());
     }
     let watch = Stopwatch::start();
     assert_eq!(pool.ping().await, Err(RedisError::Paused), "the breaker answers");
-    assert!(watch.elapsed() < Duration::from_millis(100));
+    assert!(watch.elapsed() < quick().operation_timeout, "without asking: {:?}", watch.elapsed());
     let fault = Fault::from(RedisError::Paused);
     assert_eq!((fault.reason.code(), fault.retry_after_ms.is_some()), (Code::Unavailable, true));
     server.cont();
@@ -72,9 +75,9 @@ async fn c119_an_address_that_accepts_and_never_answers() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let watch = Stopwatch::start();
     let pool = pool(format!("redis://{}", silent.local_addr().expect("address")), quick());
-    assert!(watch.elapsed() < Duration::from_millis(200), "start-up does not wait");
+    assert!(watch.elapsed() < quick().operation_timeout, "start-up does not wait");
     assert_eq!(pool.ping().await, Err(RedisError::Unavailable));
-    assert!(watch.elapsed() < Duration::from_millis(1_500), "{:?}", watch.elapsed());
+    assert!(watch.elapsed() < BOUNDED, "{:?}", watch.elapsed());
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use strata_api::admin::v1::*;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::{Reason, TenantId, UserId};
 use strata_runtime::channel::{self, EndpointConfig};
+use strata_runtime::duplex;
 use strata_runtime::health::{Health, with_reflection};
 use strata_runtime::layer::OPEN_PATHS;
 use strata_runtime::layer::admission::AdmissionSettings;
@@ -27,7 +28,6 @@ use strata_runtime::signing::{KeyRing, SharedKeys, Signer, Verifier};
 use strata_runtime::stack::{self, StackDeps};
 use strata_runtime::{CallIdentity, Ports, RpcChannel, TaskGroup};
 use strata_testkit::{SeqIds, eventually};
-use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -167,9 +167,9 @@ async fn keys_are_replaced_while_it_serves() {
     assert!(one.expose_secret().starts_with("strata_") && one.expose_secret().len() == 71);
 }
 
-#[test]
-fn the_local_principal_is_for_callers_on_this_host() {
-    let authenticator = Authenticator::local(operator());
+#[tokio::test]
+async fn the_local_principal_is_for_callers_on_this_host() {
+    let (authenticator, headers) = (Authenticator::local(operator()), http::HeaderMap::new());
     for (peer, ok) in [
         ("127.0.0.1:5", true),
         ("[::1]:5", true),
@@ -177,11 +177,10 @@ fn the_local_principal_is_for_callers_on_this_host() {
         ("10.0.0.7:5", false),
         ("[2001:db8::1]:5", false),
     ] {
-        let mut request = http::Request::new(());
-        request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(peer.parse().expect("address")) });
-        assert_eq!(authenticator.authenticate(&request).is_ok(), ok, "{peer}");
+        let peer = Some(peer.parse().expect("address"));
+        assert_eq!(authenticator.authenticate(&headers, peer).await.is_ok(), ok, "{peer:?}");
     }
-    assert!(authenticator.authenticate(&http::Request::new(())).is_ok(), "a call in this process");
+    assert!(authenticator.authenticate(&headers, None).await.is_ok(), "a call in this process");
     assert!(!authenticator.has_credentials());
 }
 
@@ -462,7 +461,7 @@ async fn p10_caller_request_id_deadline_and_trace_go_through_a_signed_call_in_ev
     let remote = channel::connect(&EndpointConfig::new(format!("http://{address}"))).expect("url");
     let signer = Signer::new(keys.clone(), Ports::system());
     for (n, (over, channel)) in
-        [("local", channel::local(layer(&keys))), ("duplex", channel::duplex(&tasks, layer(&keys))), ("tcp", remote)]
+        [("local", channel::local(layer(&keys))), ("duplex", duplex::channel(&tasks, layer(&keys))), ("tcp", remote)]
             .into_iter()
             .enumerate()
     {

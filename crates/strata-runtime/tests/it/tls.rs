@@ -2,6 +2,7 @@
 
 use crate::channels;
 use crate::double::{Client, Double, ask};
+use futures::StreamExt as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,6 +65,24 @@ async fn with_mutual_tls_a_caller_needs_a_certificate_that_is_good_now() {
     assert!(!reaches(url.clone(), &showing(None)).await, "no certificate");
     assert!(!reaches(url.clone(), &showing(Some(theirs.issue(2100)))).await, "of another authority");
     assert!(!reaches(url, &showing(Some(ours.issue(2021)))).await, "expired");
+}
+
+/// In TLS 1.3 a caller has sent its first request before it is told that its certificate is refused. A connection that is closed
+/// with that request unread is reset, and the reset overtakes the reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_whose_certificate_is_refused_is_told_why_every_time() {
+    let ours = Authority::new("ours");
+    let server = ServerTls::from_pem(&pem(Some(&ours.issue(2100)), Some(&ours)), "tls").expect("usable");
+    let tasks = TaskGroup::new();
+    let url = format!("https://{}", listen(&tasks, server).await);
+    let expired = ClientTls::from_pem(&pem(Some(&ours.issue(2021)), Some(&ours)), "tls").expect("usable");
+    let asked = (0..300).map(|_| {
+        let mut client = client(url.clone(), &expired);
+        async move { client.get_status(ask("nothing")).await.expect_err("refused").message().to_owned() }
+    });
+    let told: Vec<_> = futures::stream::iter(asked).buffer_unordered(16).collect().await;
+    let silent: Vec<_> = told.iter().filter(|message| !message.contains("CertificateExpired")).collect();
+    assert!(silent.is_empty(), "{} of {}: {silent:?}", silent.len(), told.len());
 }
 
 fn write(folder: &Path, identity: &Issued, authorities: &Authority) -> TlsFiles {

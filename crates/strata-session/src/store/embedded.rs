@@ -4,15 +4,16 @@
 use super::{
     Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, Redaction,
     RequestKey, SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead,
-    artifact_gone, by_priority, damaged, ended, erased_artifact, no_artifact, no_such_turn, not_found, other_agent, other_bytes,
-    read_json, read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
+    artifact_gone, by_priority, damaged, ended, erased_artifact, no_artifact, no_fact, no_such_turn, not_found, other_agent,
+    other_bytes, overlaid, read_json, read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins,
+    write_json,
 };
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use strata_core::policy::erasure::{Medium, Physical, Purge, stale_header};
-use strata_core::policy::session::{Artifact, Role, SessionFact, Shape, Turn, Verdict};
+use strata_core::policy::session::{Accesses, Artifact, Role, SessionFact, Shape, Turn, Verdict};
 use strata_core::time::SECOND;
 use strata_core::{AgentId, FactKey, Fault, Reason, SessionId, Timestamp, limits};
 use strata_runtime::sqlite::{Database, Migration, SqliteError};
@@ -84,10 +85,17 @@ CREATE TABLE erase_epoch (user TEXT PRIMARY KEY, epoch INTEGER NOT NULL, until I
 CREATE INDEX erase_epoch_end ON erase_epoch (until);
 ",
     },
+    Migration { version: 5, name: "topics", sql: "ALTER TABLE session ADD COLUMN top INTEGER NOT NULL DEFAULT 0;" },
+    Migration { version: 6, name: "look-ups", sql: "ALTER TABLE session ADD COLUMN acc TEXT NOT NULL DEFAULT '';" },
 ];
 
 /// State of a fact that was erased, where an overlay has 1: of it the epoch is kept alone (rule P3).
 const ERASED: i64 = 2;
+
+/// An epoch as its column has it.
+fn stored_epoch(epoch: u64) -> Result<i64, Fault> {
+    i64::try_from(epoch).map_err(|_| Fault::new(Reason::Internal, "an epoch is out of range"))
+}
 
 /// Sessions and tombstones that one sweep removes at most.
 const SWEEP_ROWS: u32 = 64;
@@ -111,14 +119,15 @@ fn sql(error: rusqlite::Error) -> Fault {
     SqliteError::from(error).into()
 }
 
-const HEAD: &str = "id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, red";
+const HEAD: &str = "id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, red, top, acc";
 
 /// A session's row before its ids are checked.
 struct RawHead {
     id: String,
     agent: String,
     shape: String,
-    head: [i64; 13],
+    accesses: String,
+    head: [i64; 14],
 }
 
 fn raw_head(row: &Row<'_>) -> rusqlite::Result<RawHead> {
@@ -127,13 +136,14 @@ fn raw_head(row: &Row<'_>) -> rusqlite::Result<RawHead> {
         id: row.get(0)?,
         agent: row.get(1)?,
         shape: row.get(6)?,
-        head: [n(2)?, n(3)?, n(4)?, n(5)?, n(7)?, n(8)?, n(9)?, n(10)?, n(11)?, n(12)?, n(13)?, n(14)?, n(15)?],
+        accesses: row.get(17)?,
+        head: [n(2)?, n(3)?, n(4)?, n(5)?, n(7)?, n(8)?, n(9)?, n(10)?, n(11)?, n(12)?, n(13)?, n(14)?, n(15)?, n(16)?],
     })
 }
 
 impl RawHead {
     fn into_head(self) -> Result<Head, Fault> {
-        let [inc, last, bytes, tok, decl, ttl, cre, exp, thr, ttok, ver, sys, red] = self.head;
+        let [inc, last, bytes, tok, decl, ttl, cre, exp, thr, ttok, ver, sys, red, top] = self.head;
         let small = |n: i64| u32::try_from(n).map_err(|_| damaged());
         let large = |n: i64| u64::try_from(n).map_err(|_| damaged());
         Ok(Head {
@@ -153,6 +163,8 @@ impl RawHead {
             version: large(ver)?,
             system: small(sys)?,
             redactions: large(red)?,
+            topic: small(top)?,
+            accesses: Accesses::decode(&self.accesses),
         })
     }
 }
@@ -390,9 +402,8 @@ impl<'c> At<'c> {
                 return Err(no_such_turn(fact.seq, head.last));
             }
             match known.get(fact.key.as_str()) {
-                Some((epoch, overlay)) if *epoch > fact.epoch || (*overlay == 1 && *epoch == fact.epoch) => {
-                    return Err(stale(fact.key.as_str(), *epoch));
-                }
+                Some((epoch, 1)) => return Err(overlaid(fact.key.as_str(), *epoch)),
+                Some((epoch, _)) if *epoch > fact.epoch => return Err(stale(fact.key.as_str(), *epoch)),
                 Some(_) => {}
                 None => count += 1,
             }
@@ -402,7 +413,7 @@ impl<'c> At<'c> {
         }
         for SessionFact { key, value, seq, epoch, overlay, time } in &write.facts {
             let query = "INSERT OR REPLACE INTO fact (user, session, key, value, seq, epoch, overlay, time) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-            let epoch = i64::try_from(*epoch).map_err(|_| Fault::new(Reason::Internal, "an epoch is out of range"))?;
+            let epoch = stored_epoch(*epoch)?;
             self.execute(query, params![self.user, self.session, key.as_str(), value, seq, epoch, overlay, time.0])?;
         }
         if let Some((request, answer)) = &write.request {
@@ -522,6 +533,7 @@ impl<'c> At<'c> {
             expire_time,
             time: append.now,
             replayed: false,
+            topic: head.topic,
         };
         if let Some(request) = append.request {
             self.remember(request, &appended.encode())?;
@@ -567,6 +579,9 @@ impl<'c> At<'c> {
         if let Some(shape) = commit.shape {
             let query = "UPDATE session SET shape = ?3 WHERE user = ?1 AND id = ?2 AND decl = 0";
             self.execute(query, params![self.user, self.session, shape.name()])?;
+        }
+        if let Some(topic) = commit.topic {
+            self.execute("UPDATE session SET top = ?3 WHERE user = ?1 AND id = ?2", params![self.user, self.session, topic])?;
         }
         for from in &commit.removed {
             self.execute(
@@ -808,6 +823,28 @@ impl SessionStore for EmbeddedSessions {
             .await
     }
 
+    async fn seal_fact(&self, key: &SessionKey, now: Timestamp, name: &FactKey, epoch: u64) -> Result<SessionFact, Fault> {
+        let (key, name) = (key.clone(), name.clone());
+        self.database
+            .write(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_none() {
+                    return Err(not_found(key.session()));
+                }
+                let fact = at.facts()?.into_iter().find(|fact| fact.key == name).ok_or_else(|| no_fact(&name))?;
+                if fact.overlay {
+                    return Err(overlaid(name.as_str(), fact.epoch));
+                }
+                if fact.epoch > epoch {
+                    return Err(stale(name.as_str(), fact.epoch));
+                }
+                let query = "UPDATE fact SET epoch = ?4 WHERE user = ?1 AND session = ?2 AND key = ?3";
+                at.execute(query, params![at.user, at.session, name.as_str(), stored_epoch(epoch)?])?;
+                Ok(SessionFact { epoch, ..fact })
+            })
+            .await
+    }
+
     async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, names: &[FactKey]) -> Result<u32, Fault> {
         let (key, names) = (key.clone(), names.to_vec());
         self.database
@@ -822,6 +859,27 @@ impl SessionStore for EmbeddedSessions {
                     known += u32::from(at.execute(query, params![at.user, at.session, name.as_str()])? > 0);
                 }
                 Ok(known)
+            })
+            .await
+    }
+
+    async fn touch(
+        &self,
+        key: &SessionKey,
+        now: Timestamp,
+        incarnation: u64,
+        was: &Accesses,
+        becomes: &Accesses,
+    ) -> Result<(), Fault> {
+        let (key, was, becomes) = (key.clone(), was.encode(), becomes.encode());
+        self.database
+            .write(move |db| {
+                let at = At::new(db, &key);
+                if at.head(now)?.is_some_and(|head| head.incarnation == incarnation) {
+                    let query = "UPDATE session SET acc = ?4 WHERE user = ?1 AND id = ?2 AND acc = ?3";
+                    at.execute(query, params![at.user, at.session, was, becomes])?;
+                }
+                Ok(())
             })
             .await
     }
@@ -896,7 +954,7 @@ impl SessionStore for EmbeddedSessions {
 
     async fn raise_erase_epoch(&self, user: &UserTag, epoch: u64, now: Timestamp) -> Result<u64, Fault> {
         let user = user.as_str().to_owned();
-        let epoch = i64::try_from(epoch).map_err(|_| Fault::new(Reason::Internal, "an epoch is out of range"))?;
+        let epoch = stored_epoch(epoch)?;
         let until = now.plus(limits::ERASE_EPOCH_SECONDS * SECOND);
         self.database
             .write(move |db| {

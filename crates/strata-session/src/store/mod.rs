@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 use strata_core::policy::erasure::{Medium, Purge};
-use strata_core::policy::session::{Anchor, Artifact, Role, SessionFact, Shape, Summary, Turn, Verdict};
+use strata_core::policy::session::{Accesses, Anchor, Artifact, Role, SessionFact, Shape, Summary, Turn, Verdict};
 use strata_core::time::SECOND;
 use strata_core::{AgentId, FactKey, Fault, Owner, Reason, SessionId, Timestamp, limits};
 use uuid::Uuid;
@@ -184,6 +184,10 @@ pub struct Head {
     pub system: u32,
     /// Grows whenever turns are redacted: what was made of their texts before is worth nothing then.
     pub redactions: u64,
+    /// Last turn of the topic that ended last; zero before the first change (rule S7).
+    pub topic: u32,
+    /// Look-ups of its compressed turns (rule S9).
+    pub accesses: Accesses,
 }
 
 impl Head {
@@ -237,11 +241,13 @@ pub struct Appended {
     pub time: Timestamp,
     /// The request was seen before: nothing was written now.
     pub replayed: bool,
+    /// [`Head::topic`]; zero when it is repeated.
+    pub topic: u32,
 }
 
 impl Appended {
     fn encode(&self) -> String {
-        let Self { first, count, incarnation, due, expire_time, time, replayed: _ } = self;
+        let Self { first, count, incarnation, due, expire_time, time, replayed: _, topic: _ } = self;
         format!("{first},{count},{incarnation},{},{},{}", u8::from(*due), expire_time.0, time.0)
     }
 
@@ -256,6 +262,7 @@ impl Appended {
             expire_time: Timestamp(next()?.parse().ok()?),
             time: Timestamp(next()?.parse().ok()?),
             replayed,
+            topic: 0,
         })
     }
 }
@@ -343,6 +350,8 @@ pub struct Commit {
     pub through: u32,
     /// Tokens of the turns up to it.
     pub through_tokens: u64,
+    /// Last turn of a topic that has ended; none: as it was (rule S7).
+    pub topic: Option<u32>,
     /// Shape, when it was inferred.
     pub shape: Option<Shape>,
     /// All anchors but those of pinned turns after `through`, in order of number.
@@ -469,6 +478,19 @@ pub fn stale(key: &str, epoch: u64) -> Fault {
         .rule("P3", key, "the epoch of a write is not below the one the store has seen")
 }
 
+fn no_fact(key: &FactKey) -> Fault {
+    Fault::not_found("fact", key.as_str())
+}
+
+/// The refusal of a write to a fact that is an overlay, and of its seal: it stays one until the session ends, however high the
+/// epoch of a claim that a ledger granted which had lost its marks (rule P2).
+fn overlaid(key: &str, epoch: u64) -> Fault {
+    Fault::new(Reason::FactOwnedByOtherLayer, "an outer level owns the key; its value here is read-only until the session ends")
+        .rule("P2", key, "write through the owner, or use another key")
+        .with("key", key)
+        .with("epoch", epoch.to_string())
+}
+
 fn too_many_facts() -> Fault {
     Fault::limit("facts", limits::SESSION_FACTS, "facts of a session")
 }
@@ -570,7 +592,7 @@ pub trait SessionStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// `NOT_FOUND` also for another agent's session, `SESSION_ENDED`, `REQUEST_ID_REUSED`, `INVALID_FIELD` for a turn that is
-    /// not there, `STALE_EPOCH` naming key and epoch, `LIMIT_REACHED` naming `facts`, `STORE_FULL`, `STORE_UNAVAILABLE`.
+    /// not there, `FACT_OWNED_BY_OTHER_LAYER` for an overlay, `STALE_EPOCH` naming key and epoch, `LIMIT_REACHED` naming `facts`, `STORE_FULL`, `STORE_UNAVAILABLE`.
     async fn put_facts(&self, write: FactsWrite) -> Result<Option<Vec<u8>>, Fault>;
 
     /// All facts of a session in order of key; none when the session is not there. Does not renew.
@@ -579,11 +601,33 @@ pub trait SessionStore: Send + Sync + Debug {
     /// `STORE_UNAVAILABLE`.
     async fn facts(&self, key: &SessionKey, now: Timestamp) -> Result<Option<Vec<SessionFact>>, Fault>;
 
+    /// Raises a fact to the epoch of a seal, so that writes on their way at a lower one are refused (rule P5); answers it as it
+    /// is then. The same epoch again changes nothing.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` for the session or the fact, `FACT_OWNED_BY_OTHER_LAYER` for an overlay, `STALE_EPOCH`, `STORE_FULL`,
+    /// `STORE_UNAVAILABLE`.
+    async fn seal_fact(&self, key: &SessionKey, now: Timestamp, name: &FactKey, epoch: u64) -> Result<SessionFact, Fault>;
+
     /// Makes facts read-only (rule P2); answers how many of the keys are there. A session that is not there has none.
     ///
     /// # Errors
     /// `STORE_FULL`, `STORE_UNAVAILABLE`.
     async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, keys: &[FactKey]) -> Result<u32, Fault>;
+
+    /// Takes note of look-ups (rule S9), unless others were noted since `was` was read, or the session is another one. Renews
+    /// nothing.
+    ///
+    /// # Errors
+    /// `STORE_FULL`, `STORE_UNAVAILABLE`.
+    async fn touch(
+        &self,
+        key: &SessionKey,
+        now: Timestamp,
+        incarnation: u64,
+        was: &Accesses,
+        becomes: &Accesses,
+    ) -> Result<(), Fault>;
 
     /// Stores an artifact whole or not at all. Renews nothing.
     ///

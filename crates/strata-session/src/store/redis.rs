@@ -3,7 +3,7 @@
 //!
 //! | key | type | holds |
 //! |---|---|---|
-//! | `strata:{user}:s:<session>:m` | hash | numbers and times |
+//! | `strata:{user}:s:<session>:m` | hash | numbers and times; look-ups of turns (`acc`) |
 //! | `...:t` | list | turns: `tokens|JSON`, position = number - 1, so numbers are dense by construction |
 //! | `...:z` | hash | summaries (`s:<from>`), anchors (`a`), their order of priority (`o`), pins (`p`) |
 //! | `...:v` | hash | verdict of each judged turn |
@@ -24,8 +24,9 @@
 use super::{
     Append, Appended, ArtifactPut, ArtifactWrite, Commit, Committed, Compressed, Ended, FactsWrite, Head, Picked, RequestKey,
     SessionKey, SessionStore, State, TOMBSTONE, TurnsRead, UserTag, WINDOW_ANCHORS, WindowParts, WindowRead, artifact_gone,
-    by_priority, damaged, ended, erased_artifact, hex_digest, no_artifact, no_such_turn, not_found, other_agent, other_bytes,
-    read_json, read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins, write_json,
+    by_priority, damaged, ended, erased_artifact, hex_digest, no_artifact, no_fact, no_such_turn, not_found, other_agent,
+    other_bytes, overlaid, read_json, read_turn, reused, stale, tail_tokens, too_many_artifacts, too_many_facts, with_pins,
+    write_json,
 };
 use async_trait::async_trait;
 use redis::{FromRedisValue, Script, Value};
@@ -33,13 +34,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 use std::time::Duration;
 use strata_core::policy::erasure::{Medium, Purge, stale_header};
-use strata_core::policy::session::{Artifact, SessionFact, Shape, Summary, Turn};
+use strata_core::policy::session::{Accesses, Artifact, SessionFact, Shape, Summary, Turn};
 use strata_core::{AgentId, FactKey, Fault, SessionId, Timestamp, limits};
 use strata_runtime::redis_store::RedisPool;
 
 /// Fields of the `m` hash in the order of [`Head`].
 const HEAD_FIELDS: &str =
-    "'id','agent','inc','last','bytes','tok','shape','decl','ttl','cre','exp','thr','ttok','ver','sys','red'";
+    "'id','agent','inc','last','bytes','tok','shape','decl','ttl','cre','exp','thr','ttok','ver','sys','red','top','acc'";
 
 /// Shared beginning of every script: what is over is gone, whatever it is asked for.
 const PRELUDE: &str = r"
@@ -108,11 +109,12 @@ if ARGV[7] ~= '' then
   end
 end
 if not live and grave then return {'ENDED'} end
-local last, bytes, tok, thr, ttok, inc = 0, 0, 0, 0, 0, now
+local last, bytes, tok, thr, ttok, inc, top = 0, 0, 0, 0, 0, now, '0'
 if live then
-  local m = redis.call('HMGET', M, 'agent', 'last', 'bytes', 'tok', 'thr', 'ttok', 'inc')
+  local m = redis.call('HMGET', M, 'agent', 'last', 'bytes', 'tok', 'thr', 'ttok', 'inc', 'top')
   if ARGV[5] ~= '' and m[1] ~= '' and m[1] ~= ARGV[5] then return {'AGENT'} end
   last, bytes, tok, thr, ttok, inc = tonumber(m[2]), tonumber(m[3]), tonumber(m[4]), tonumber(m[5]), tonumber(m[6]), tonumber(m[7])
+  top = m[8] or '0'
 else
   if redis.call('ZCOUNT', I, '(' .. int(now), '+inf') >= tonumber(ARGV[11]) then return {'LIMIT', 'sessions'} end
 end
@@ -148,7 +150,7 @@ local over = renew(window)
 redis.call('ZREMRANGEBYSCORE', I, '-inf', int(now))
 local answer = int(first) .. ',' .. int(n) .. ',' .. int(inc) .. ',' .. due .. ',' .. over .. ',' .. int(now)
 if ARGV[7] ~= '' then redis.call('HSET', X, 'r:' .. ARGV[7], ARGV[8] .. '|' .. answer) end
-return {'OK', answer}
+return {'OK', answer, top}
 ";
 
 /// ARGV: now, tombstone, renew, turns, tokens, anchors, bytes.
@@ -292,8 +294,8 @@ end
 ";
 
 /// ARGV: now, incarnation, version, through, tokens, shape, anchors, order, request, body, answer, requests kept, their
-/// bytes, pinned, unpinned, erase epoch, forget answers, bytes and tokens that are freed, number of redacted, (seq, payload)...,
-/// number of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
+/// bytes, pinned, unpinned, erase epoch, forget answers, bytes and tokens that are freed, topic, number of redacted, (seq,
+/// payload)..., number of removed, removed..., number of added, (from, payload)..., (seq, verdict)...
 const COMMIT: &str = r"
 local erased = older(ARGV[16])
 if erased then return erased end
@@ -301,7 +303,7 @@ if not alive() then return 'GONE' end
 local m = redis.call('HMGET', M, 'inc', 'ver', 'decl', 'exp', 'bytes', 'tok')
 if m[1] ~= ARGV[2] then return 'GONE' end
 if m[2] ~= ARGV[3] then return 'RACED' end
-local at = 20
+local at = 21
 local redacted = tonumber(ARGV[at])
 if redacted > 0 or ARGV[17] == '1' then
   redis.call('HDEL', C, '-')
@@ -313,6 +315,7 @@ if ARGV[17] == '1' then forget() end
 at = at + 2 * redacted + 1
 redis.call('HSET', M, 'ver', int(tonumber(ARGV[3]) + 1), 'thr', ARGV[4], 'ttok', ARGV[5])
 if ARGV[6] ~= '' and m[3] == '0' then redis.call('HSET', M, 'shape', ARGV[6]) end
+if ARGV[20] ~= '' then redis.call('HSET', M, 'top', ARGV[20]) end
 redis.call('HSET', Z, 'a', ARGV[7], 'o', ARGV[8])
 if ARGV[14] ~= '' or ARGV[15] ~= '' then
   local out, seen = '', {}
@@ -362,7 +365,8 @@ for at = 11, #ARGV, 4 do
   local have = redis.call('HGET', F, ARGV[at])
   if have then
     local epoch, overlay = string.match(have, '^(%d+)|(%d)|')
-    if tonumber(epoch) > tonumber(ARGV[at + 1]) or (overlay == '1' and epoch == ARGV[at + 1]) then return {'STALE', ARGV[at], epoch} end
+    if overlay == '1' then return {'OVERLAY', ARGV[at], epoch} end
+    if tonumber(epoch) > tonumber(ARGV[at + 1]) then return {'STALE', ARGV[at], epoch} end
   else
     more = more + 1
   end
@@ -383,6 +387,20 @@ if not alive() then return {'NONE'} end
 return {'OK', redis.call('HGETALL', F)}
 ";
 
+/// ARGV: now, key, epoch. Of an erased fact only the epoch is kept: it is not there.
+const SEAL_FACT: &str = r"
+if not alive() then return {'NONE'} end
+local have = redis.call('HGET', F, ARGV[2])
+if not have then return {'MISSING'} end
+local epoch, state, rest = string.match(have, '^(%d+)|(%d)|(.*)$')
+if state == '2' then return {'MISSING'} end
+if state == '1' then return {'OVERLAY', epoch} end
+if tonumber(epoch) > tonumber(ARGV[3]) then return {'STALE', epoch} end
+local sealed = ARGV[3] .. '|0|' .. rest
+redis.call('HSET', F, ARGV[2], sealed)
+return {'OK', sealed}
+";
+
 /// ARGV: now, keys...
 const OVERLAY: &str = r"
 if not alive() then return 0 end
@@ -395,6 +413,15 @@ for at = 2, #ARGV do
   end
 end
 return known
+";
+
+/// ARGV: now, incarnation, look-ups before and after.
+const TOUCH: &str = r"
+if not alive() then return 0 end
+local m = redis.call('HMGET', M, 'inc', 'acc')
+if m[1] ~= ARGV[2] or (m[2] or '') ~= ARGV[3] then return 0 end
+redis.call('HSET', M, 'acc', ARGV[4])
+return 1
 ";
 
 /// KEYS: the blob and its upload at the end. ARGV: now, tombstone, agent, request, body, answer, requests kept, their bytes,
@@ -608,7 +635,9 @@ struct Scripts {
     commit: Script,
     put_facts: Script,
     facts: Script,
+    seal_fact: Script,
     overlay: Script,
+    touch: Script,
     put_artifact: Script,
     upload: Script,
     artifact: Script,
@@ -636,7 +665,9 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     commit: script(&format!("{REMEMBER}{FORGET}{COMMIT}")),
     put_facts: script(&format!("{REMEMBER}{PUT_FACTS}")),
     facts: script(FACTS),
+    seal_fact: script(SEAL_FACT),
     overlay: script(OVERLAY),
+    touch: script(TOUCH),
     put_artifact: script(&format!("{REMEMBER}{PUT_ARTIFACT}")),
     upload: Script::new(UPLOAD),
     artifact: script(ARTIFACT),
@@ -655,6 +686,17 @@ static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 /// State of a fact that was erased: of it the epoch is kept alone (rule P3).
 const ERASED: &str = "2";
+
+/// A fact as its hash has it; none of an erased one.
+fn read_fact(key: String, stored: &str) -> Result<Option<SessionFact>, Fault> {
+    let mut parts = stored.splitn(5, '|');
+    let mut part = || parts.next().ok_or_else(damaged);
+    let (epoch, state, seq, time) = (parse(part()?)?, part()?, parse(part()?)?, Timestamp(parse(part()?)?));
+    if state == ERASED {
+        return Ok(None);
+    }
+    Ok(Some(SessionFact { key: FactKey::new(key)?, value: part()?.to_owned(), seq, epoch, overlay: state == "1", time }))
+}
 
 /// Milliseconds that a part of an artifact waits for the rest.
 const UPLOAD_MS: u32 = 60_000;
@@ -756,11 +798,12 @@ fn parse<T: std::str::FromStr>(value: &str) -> Result<T, Fault> {
 }
 
 fn head(value: Value) -> Result<Head, Fault> {
-    // A session that was begun before this field came has none.
+    // A session that was begun before a field came has none.
     let fields = Vec::<Option<String>>::from_redis_value(value).map_err(|_| damaged())?;
-    let fields: [String; 16] =
+    let fields: [String; 18] =
         fields.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>().try_into().map_err(|_| damaged())?;
-    let [id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, red] = fields;
+    let [id, agent, inc, last, bytes, tok, shape, decl, ttl, cre, exp, thr, ttok, ver, sys, red, top, acc] = fields;
+    let later = |field: &str| if field.is_empty() { Ok(0) } else { parse::<u64>(field) };
     Ok(Head {
         session: SessionId::new(id)?,
         agent: if agent.is_empty() { None } else { Some(AgentId::new(agent)?) },
@@ -777,7 +820,9 @@ fn head(value: Value) -> Result<Head, Fault> {
         through_tokens: parse(&ttok)?,
         version: parse(&ver)?,
         system: parse(&sys)?,
-        redactions: if red.is_empty() { 0 } else { parse(&red)? },
+        redactions: later(&red)?,
+        topic: u32::try_from(later(&top)?).map_err(|_| damaged())?,
+        accesses: Accesses::decode(&acc),
     })
 }
 
@@ -853,7 +898,12 @@ impl SessionStore for RedisSessions {
         let answer: Value = self.pool.script(&SCRIPTS.append, &keys(&append.key), args).await?;
         let (tag, mut parts) = tagged(answer)?;
         match tag.as_str() {
-            "OK" | "REPLAY" => Appended::decode(&text(next(&mut parts)?)?, tag == "REPLAY").ok_or_else(damaged),
+            "OK" | "REPLAY" => {
+                let replayed = tag == "REPLAY";
+                let appended = Appended::decode(&text(next(&mut parts)?)?, replayed).ok_or_else(damaged)?;
+                let topic = if replayed { 0 } else { parse(&text(next(&mut parts)?)?)? };
+                Ok(Appended { topic, ..appended })
+            }
             "REUSED" => Err(reused()),
             "OLD" => Err(stale_header(parse(&text(next(&mut parts)?)?)?)),
             "ENDED" => Err(ended(append.key.session())),
@@ -985,6 +1035,7 @@ impl SessionStore for RedisSessions {
         push(u8::from(redaction.answers).to_string());
         push(redaction.bytes.to_string());
         push(redaction.tokens.to_string());
+        push(commit.topic.map(|seq| seq.to_string()).unwrap_or_default());
         push(redaction.turns.len().to_string());
         for turn in &redaction.turns {
             push(turn.seq.to_string());
@@ -1040,6 +1091,7 @@ impl SessionStore for RedisSessions {
             "REUSED" => Err(reused()),
             "OLD" => Err(stale_header(parse(&text(next(&mut parts)?)?)?)),
             "TURN" => Err(no_such_turn(parse(&text(next(&mut parts)?)?)?, parse(&text(next(&mut parts)?)?)?)),
+            "OVERLAY" => Err(overlaid(&text(next(&mut parts)?)?, parse(&text(next(&mut parts)?)?)?)),
             "STALE" => Err(stale(&text(next(&mut parts)?)?, parse(&text(next(&mut parts)?)?)?)),
             "LIMIT" => Err(too_many_facts()),
             _ => Err(damaged()),
@@ -1053,22 +1105,41 @@ impl SessionStore for RedisSessions {
             return Ok(None);
         }
         let fields = BTreeMap::<String, String>::from_redis_value(next(&mut parts)?).map_err(|_| damaged())?;
-        let fact = |(key, stored): (String, String)| {
-            let mut parts = stored.splitn(5, '|');
-            let mut part = || parts.next().ok_or_else(damaged);
-            let (epoch, state, seq, time) = (parse(part()?)?, part()?, parse(part()?)?, Timestamp(parse(part()?)?));
-            if state == ERASED {
-                return Ok(None);
-            }
-            Ok(Some(SessionFact { key: FactKey::new(key)?, value: part()?.to_owned(), seq, epoch, overlay: state == "1", time }))
-        };
-        fields.into_iter().filter_map(|field| fact(field).transpose()).collect::<Result<_, _>>().map(Some)
+        let facts = fields.into_iter().filter_map(|(key, stored)| read_fact(key, &stored).transpose());
+        facts.collect::<Result<_, _>>().map(Some)
+    }
+
+    async fn seal_fact(&self, key: &SessionKey, now: Timestamp, name: &FactKey, epoch: u64) -> Result<SessionFact, Fault> {
+        let args = vec![now.0.to_string(), name.as_str().to_owned(), epoch.to_string()];
+        let answer: Value = self.pool.script(&SCRIPTS.seal_fact, &keys(key), args).await?;
+        let (tag, mut parts) = tagged(answer)?;
+        match tag.as_str() {
+            "OK" => read_fact(name.as_str().to_owned(), &text(next(&mut parts)?)?)?.ok_or_else(damaged),
+            "NONE" => Err(not_found(key.session())),
+            "MISSING" => Err(no_fact(name)),
+            "OVERLAY" => Err(overlaid(name.as_str(), parse(&text(next(&mut parts)?)?)?)),
+            "STALE" => Err(stale(name.as_str(), parse(&text(next(&mut parts)?)?)?)),
+            _ => Err(damaged()),
+        }
     }
 
     async fn overlay_facts(&self, key: &SessionKey, now: Timestamp, names: &[FactKey]) -> Result<u32, Fault> {
         let mut args = vec![now.0.to_string()];
         args.extend(names.iter().map(|name| name.as_str().to_owned()));
         Ok(self.pool.script(&SCRIPTS.overlay, &keys(key), args).await?)
+    }
+
+    async fn touch(
+        &self,
+        key: &SessionKey,
+        now: Timestamp,
+        incarnation: u64,
+        was: &Accesses,
+        becomes: &Accesses,
+    ) -> Result<(), Fault> {
+        let args = vec![now.0.to_string(), incarnation.to_string(), was.encode(), becomes.encode()];
+        let _: i64 = self.pool.script(&SCRIPTS.touch, &keys(key), args).await?;
+        Ok(())
     }
 
     async fn put_artifact(&self, write: ArtifactWrite) -> Result<ArtifactPut, Fault> {

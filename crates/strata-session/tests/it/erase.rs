@@ -405,8 +405,8 @@ async fn e02_a_taken_back_value_leaves_the_verdicts_and_an_erased_fact_keeps_its
     for bed in Bed::both_with(|s| s.session.compress_every = 1000, None).await {
         let me = bed.me();
         let mut talk = vec![
-            user("The budget is 48200 EUR for the fair."),
-            user("No wait, it is not 48200 EUR, it is 51300 EUR."),
+            user("The budget is 4820059 EUR for the fair."),
+            user("No wait, it is not 4820059 EUR, it is 51300 EUR."),
             user("The booth is B-4411."),
         ];
         talk.extend((0..8).map(|n| user(&format!("Order ORD-{n}00 came."))));
@@ -417,12 +417,12 @@ async fn e02_a_taken_back_value_leaves_the_verdicts_and_an_erased_fact_keeps_its
             facts: vec![pb::SessionFact { key: "budget".into(), value: value.into(), seq: 1, ..Default::default() }],
             ..Default::default()
         };
-        me.at(50).put_facts(put("48200 EUR")).await.expect("written");
-        let scope = scope(&bed, &me, &["48200 EUR"]);
+        me.at(50).put_facts(put("4820059 EUR")).await.expect("written");
+        let scope = scope(&bed, &me, &["4820059 EUR"]);
         let rows = erase(&me, &scope).await.expect("erased");
         assert!(rows.values().all(|row| row.remaining == 0 && row.found == row.removed), "{rows:?}");
         let me = knowing(&me, &scope);
-        assert!(!everything_shown(&me, "s").await.contains("48200"));
+        assert!(!everything_shown(&me, "s").await.contains("4820059"));
         let stale = me.at(49).put_facts(put("1")).await.expect_err("an older claim");
         assert_eq!(stale.reason, Reason::StaleEpoch, "{}", bed.store);
         me.at(50).put_facts(put("51300 EUR")).await.expect("its owner writes again");

@@ -20,8 +20,10 @@ use strata_runtime::stack::{StackDeps, internal as internal_stack};
 use strata_runtime::{CallIdentity, Ports, RpcChannel};
 use strata_session::store::embedded::MIGRATIONS;
 use strata_session::{SessionDeps, SessionRole, SessionStoreConfig};
+use strata_testkit::eventually;
 use strata_testkit::{ManualClock, SeqIds};
 use strata_text::embed::Embedder;
+use strata_text::summarise::Summariser;
 use uuid::Uuid;
 
 /// Longest wait of a test for what must happen.
@@ -29,6 +31,13 @@ pub const SOON: Duration = Duration::from_secs(30);
 
 /// Deadline of a call: what a loaded machine may need to read its dictionaries, not what a caller would wait for.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Models of a deployment.
+#[derive(Clone, Default)]
+pub struct Models {
+    pub embedder: Option<Arc<dyn Embedder>>,
+    pub summariser: Option<Arc<dyn Summariser>>,
+}
 
 /// A running role.
 pub struct Bed {
@@ -70,11 +79,15 @@ impl Bed {
     }
 
     pub async fn both_with(change: impl Fn(&mut PolicySettings), embedder: Option<Arc<dyn Embedder>>) -> Vec<Self> {
+        Self::both_by(change, Models { embedder, summariser: None }).await
+    }
+
+    pub async fn both_by(change: impl Fn(&mut PolicySettings), models: Models) -> Vec<Self> {
         let redis = SessionStoreConfig::Redis(patient_pool(&strata_testkit::redis::shared_url()));
         let folder = tempfile::tempdir().expect("a folder");
         let embedded = SessionStoreConfig::Embedded(database(folder.path()));
-        let mut beds = vec![Self::with(redis, "redis", settings(&change), embedder.clone()).await];
-        let mut bed = Self::with(embedded, "sqlite", settings(&change), embedder).await;
+        let mut beds = vec![Self::by(redis, "redis", settings(&change), models.clone()).await];
+        let mut bed = Self::by(embedded, "sqlite", settings(&change), models).await;
         bed._folder = Some(folder);
         beds.push(bed);
         beds
@@ -90,11 +103,22 @@ impl Bed {
         settings: Arc<ArcSwap<PolicySettings>>,
         embedder: Option<Arc<dyn Embedder>>,
     ) -> Self {
+        Self::by(store, name, settings, Models { embedder, summariser: None }).await
+    }
+
+    pub async fn by(
+        store: SessionStoreConfig,
+        name: &'static str,
+        settings: Arc<ArcSwap<PolicySettings>>,
+        models: Models,
+    ) -> Self {
         static SEED: AtomicU64 = AtomicU64::new(1);
         let clock = ManualClock::default();
         let ports = Ports { clock: clock.port(), ids: SeqIds::seeded(SEED.fetch_add(1, Ordering::Relaxed)).port() };
         let config = store.clone();
-        let deps = SessionDeps { ports: ports.clone(), settings, store, embedder, page_tokens: PageTokens::new(b"test") };
+        let Models { embedder, summariser } = models;
+        let page_tokens = PageTokens::new(b"test");
+        let deps = SessionDeps { ports: ports.clone(), settings, store, embedder, summariser, page_tokens };
         let role = SessionRole::build(deps).await.expect("valid settings");
         let keys = SharedKeys::new(KeyRing::ephemeral(ports.ids.as_ref()));
         let verifier = Arc::new(Verifier::new(keys.clone(), ports.clone()));
@@ -243,6 +267,12 @@ impl Caller {
 
     pub async fn compress(&self, session: &str, keep_turns: i32) -> Answer<pb::CompressSessionResponse> {
         self.compress_session(pb::CompressSessionRequest { session_id: session.into(), keep_turns, ..Default::default() }).await
+    }
+
+    /// Waits until summaries cover the turns to `seq`: on a busy machine a due compression goes on behind the append's answer.
+    pub async fn compressed_to(&self, session: &str, seq: u32) {
+        let covered = async || self.session(session).await.expect("session").summaries.last().map_or(0, |s| s.to_seq);
+        eventually(SOON, async || covered().await >= seq).await;
     }
 
     pub async fn anchor(&self, session: &str, seqs: &[u32]) -> Answer<Vec<u32>> {

@@ -2,11 +2,15 @@
 
 mod artifacts;
 mod compression;
+mod energy;
 mod erase;
 mod facts;
 mod faults;
 mod ha;
 mod harness;
+mod references;
 mod search;
 mod suite;
 mod summaries;
+mod summariser;
+mod topics;

@@ -26,6 +26,7 @@ impl Synonyms {
             min_similarity: 0.5,
             duplicate_similarity: 0.9,
             conflict_similarity: 0.8,
+            topic_similarity: 0.0,
         };
         Arc::new(Self { identity, texts: AtomicUsize::new(0), down: AtomicBool::new(false) })
     }

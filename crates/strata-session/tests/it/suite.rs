@@ -504,26 +504,33 @@ async fn persist(me: &Caller, body: &pb::AppendTurnsRequest) -> pb::AppendTurnsR
     panic!("no answer in 20 calls: {last:?}")
 }
 
-/// 64 appenders, 200 turns each, retries among them, while two callers compress and one reads.
+/// Turns of each of the appenders: `make appenders` runs 1,000.
+fn turns_each() -> usize {
+    std::env::var("STRATA_APPENDER_TURNS").map_or(200, |turns| turns.parse().expect("a number"))
+}
+
+/// 64 appenders, retries among them, while of each session one caller compresses and one reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races() {
     const APPENDERS: usize = 64;
-    const CALLS: usize = 40;
+    let calls = turns_each() / 5;
+    // As many sessions as the turns of all need, well below what one may hold (rule S13).
+    let count = (APPENDERS * calls * 5).div_ceil(limits::SESSION_TURNS as usize * 2 / 3).max(2);
     for bed in Bed::both().await {
         let me = bed.me();
-        let sessions = ["s0", "s1"];
-        for session in sessions {
+        let sessions: Vec<String> = (0..count).map(|n| format!("s{n}")).collect();
+        for session in &sessions {
             me.append(session, vec![user("start")]).await.expect("appended");
         }
         let mut writers = tokio::task::JoinSet::new();
         for n in 0..APPENDERS {
-            let me = me.clone();
+            let (me, session) = (me.clone(), sessions[n % count].clone());
             writers.spawn(async move {
                 let mut acknowledged = Vec::new();
-                for c in 0..CALLS {
+                for c in 0..calls {
                     let turns = (0..5).map(|t| user(&format!("w{n} c{c} t{t} costs ${n}.{c:02}"))).collect();
                     let body = pb::AppendTurnsRequest {
-                        session_id: sessions[n % 2].into(),
+                        session_id: session.clone(),
                         turns,
                         request_id: request_id(),
                         ..Default::default()
@@ -543,9 +550,9 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
         }
         let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let mut others = tokio::task::JoinSet::new();
-        for session in sessions {
+        for session in &sessions {
             for reads in [true, false] {
-                let (me, stop) = (me.clone(), stop.clone());
+                let (me, stop, session) = (me.clone(), stop.clone(), session.clone());
                 others.spawn(async move {
                     let mut last = 0;
                     for _ in 0..200 {
@@ -554,9 +561,9 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                         }
                         if reads {
                             // No read passes through an empty state: everything is shown, covered, or counted.
-                            let Ok(window) = me.window(session, 1000, 1_000_000).await else { continue };
+                            let Ok(window) = me.window(&session, 1000, 1_000_000).await else { continue };
                             assert!(window.last_seq >= last && !window.turns.is_empty());
-                            let covered = me.session(session).await.expect("session").summaries.last().map_or(0, |s| s.to_seq);
+                            let covered = me.session(&session).await.expect("session").summaries.last().map_or(0, |s| s.to_seq);
                             // Compressions only move on: what the window showed begins where they stood, or before.
                             assert!(
                                 window.turns[0].seq <= covered + 1 || window.turns.len() >= 900,
@@ -564,7 +571,7 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                             );
                             last = window.last_seq;
                         } else {
-                            match me.compress(session, 5).await {
+                            match me.compress(&session, 5).await {
                                 Ok(_) => {}
                                 Err(fault) => assert!(fault.reason.retry_safe(), "{fault:?}"),
                             }
@@ -574,7 +581,7 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                 });
             }
         }
-        let mut by_session = [BTreeSet::new(), BTreeSet::new()];
+        let mut by_session = vec![BTreeSet::new(); count];
         while let Some(done) = writers.join_next().await {
             let (n, acknowledged) = done.expect("no panic");
             let mut before = 0;
@@ -583,7 +590,7 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
                 assert!(seqs[0] > before, "numbers are in acknowledgement order per client");
                 before = seqs[4];
                 for (t, seq) in seqs.into_iter().enumerate() {
-                    assert!(by_session[n % 2].insert((seq, format!("w{n} c{c} t{t} costs ${n}.{c:02}"))), "no number twice");
+                    assert!(by_session[n % count].insert((seq, format!("w{n} c{c} t{t} costs ${n}.{c:02}"))), "no number twice");
                 }
             }
         }
@@ -591,9 +598,9 @@ async fn c052_c105_c115_concurrent_appends_lose_nothing_while_compression_races(
         while let Some(done) = others.join_next().await {
             done.expect("no panic");
         }
+        assert_eq!(by_session.iter().map(BTreeSet::len).sum::<usize>(), APPENDERS * calls * 5);
         for (session, expected) in sessions.iter().zip(&by_session) {
             let total = u32::try_from(expected.len()).expect("few") + 1;
-            assert_eq!(total as usize, APPENDERS / 2 * CALLS * 5 + 1);
             let mut stored = BTreeSet::new();
             for from in (1..=total).step_by(1000) {
                 stored.extend(
@@ -621,6 +628,7 @@ async fn a24_c065_order_and_numbers_stay_through_windows_summaries_and_equal_tim
         for part in (1..=60_u32).collect::<Vec<_>>().chunks(20) {
             let turns = part.iter().map(|n| pb::NewTurn { client_time: time, ..user(&format!("invoice INV-{n:03} is open")) });
             me.append("s", turns.collect()).await.expect("appended");
+            me.compressed_to("s", part[part.len() - 1] - 10).await;
         }
         let texts = |turns: &[pb::Turn]| turns.iter().map(|turn| (turn.seq, turn.text.clone())).collect::<Vec<_>>();
         let wanted = |from: u32| (from..=60).map(|n| (n, format!("invoice INV-{n:03} is open"))).collect::<Vec<_>>();

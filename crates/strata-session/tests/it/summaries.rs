@@ -418,9 +418,9 @@ async fn c033_c034_another_agent_tenant_or_user_sees_and_changes_nothing() {
 
 #[tokio::test]
 async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
-    use strata_core::policy::session::{Role, Shape, SummaryBounds, Turn, View, judge, summarise};
-    use strata_core::policy::summary::{Language, verify};
-    use strata_text::{turns, values};
+    use strata_core::policy::session::{Role, Shape, SummaryBounds, Turn, View, judge, summarise, summary_cap};
+    use strata_core::policy::summary::verify;
+    use strata_text::turns;
     let said = [
         "Hi there!",
         "I need a table for 7 at Luigi on Friday at 19:30.",
@@ -439,7 +439,6 @@ async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
         "地址在北京市朝阳区天辰东路11号1层，电话010-84378966、010-84378963。",
         "价格是300-400元，6-8人。",
     ];
-    let language = Language { read: &turns::statements, missing: &values::missing, holds: &values::holds };
     for (length, tokens) in (1..=said.len()).flat_map(|length| [(length, 240), (length, 24)]) {
         let made: Vec<Turn> = (1..)
             .zip(&said[..length])
@@ -463,6 +462,9 @@ async fn s03_the_summaries_of_the_rules_are_true_by_the_same_judgement() {
         let bounds = SummaryBounds { tokens, tool_tokens: 48, shape: Shape::Task, level: 0 };
         let summary =
             summarise(&views, &verdicts, bounds, &strata_text::tokens::count, &strata_text::tokens::cut).expect("turns");
-        assert_eq!(verify(&summary, &views, &verdicts, &BTreeSet::new(), bounds, language), Ok(()), "{summary:#?}");
+        // A value that the summary leaves to the index did not fit under the cap of the rules, which is below the bound.
+        let cap = summary_cap(&views, &verdicts, bounds, &strata_text::tokens::count, &strata_text::tokens::cut);
+        let bounds = SummaryBounds { tokens: cap, ..bounds };
+        assert_eq!(verify(&summary, &views, &verdicts, &BTreeSet::new(), bounds, turns::LANGUAGE), Ok(()), "{summary:#?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Filter conditions: what they need indexed, and whether a point meets them.
 
-use super::store::Point;
+use super::point::Point;
 use qdrant_client::qdrant::condition::ConditionOneOf;
 use qdrant_client::qdrant::r#match::MatchValue;
 use qdrant_client::qdrant::value::Kind;
@@ -224,7 +224,7 @@ fn values<'a>(fields: &'a Fields, path: &str) -> Vec<&'a Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qdrant::store::Id;
+    use crate::qdrant::point::Id;
     use qdrant_client::qdrant::Timestamp;
 
     fn point() -> Point {

@@ -10,6 +10,7 @@
 //! [`WireDouble::settle`]. Equal scores come in the order of ids.
 
 mod filter;
+mod point;
 mod store;
 
 use crate::port::HeldPort;

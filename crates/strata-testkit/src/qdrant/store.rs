@@ -1,6 +1,7 @@
 //! Collections in memory, searched by an exact scan.
 
 use super::filter;
+use super::point::{Id, Point, Stored};
 use prost::Message;
 use qdrant_client::qdrant::points_selector::PointsSelectorOneOf;
 use qdrant_client::qdrant::vectors::VectorsOptions;
@@ -11,10 +12,10 @@ use qdrant_client::qdrant::{
     CollectionOperationResponse, CollectionParams, CollectionStatus, CountPoints, CountResponse, CountResult, CreateCollection,
     CreateFieldIndexCollection, DeleteCollection, DeleteFieldIndexCollection, DenseVector, Distance, Filter,
     GetCollectionInfoResponse, GetPoints, GetResponse, ListCollectionsResponse, Modifier, NamedVectorsOutput, OptimizerStatus,
-    PayloadSchemaInfo, PayloadSchemaType, PointId, PointStruct, PointsOperationResponse, PointsSelector, QueryBatchPoints,
+    PayloadSchemaInfo, PayloadSchemaType, PointStruct, PointsOperationResponse, PointsSelector, QueryBatchPoints,
     QueryBatchResponse, QueryPoints, QueryResponse, RetrievedPoint, ScoredPoint, ScrollPoints, ScrollResponse, ShardKeySelector,
     SparseVector, UpdateBatchPoints, UpdateBatchResponse, UpdateCollection, UpdateMode, UpdateResult, UpdateStatus, UpsertPoints,
-    Value, Vector, VectorInput, VectorOutput, Vectors, VectorsOutput, WithPayloadSelector, WithVectorsSelector, point_id,
+    Value, Vector, VectorInput, VectorOutput, Vectors, VectorsOutput, WithPayloadSelector, WithVectorsSelector,
     points_update_operation, query, vector_input, vector_output, vectors_config, vectors_output,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -22,49 +23,6 @@ use tonic::Status;
 
 /// Points of a page or a query without a limit, as the server has it.
 const DEFAULT_LIMIT: usize = 10;
-
-/// Id of a point; numbers come before UUIDs, as on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Id {
-    Num(u64),
-    Uuid(uuid::Uuid),
-}
-
-impl Id {
-    fn from_wire(id: Option<&PointId>) -> Result<Self, Status> {
-        match id.and_then(|id| id.point_id_options.as_ref()) {
-            Some(point_id::PointIdOptions::Num(n)) => Ok(Self::Num(*n)),
-            Some(point_id::PointIdOptions::Uuid(text)) => uuid::Uuid::parse_str(text)
-                .map(Self::Uuid)
-                .map_err(|_| Status::invalid_argument(format!("Unable to parse UUID: {text}"))),
-            None => Err(Status::invalid_argument("No ID options provided")),
-        }
-    }
-
-    /// As the wire has it.
-    pub fn to_wire(self) -> PointId {
-        match self {
-            Self::Num(n) => PointId::from(n),
-            Self::Uuid(uuid) => PointId::from(uuid.hyphenated().to_string()),
-        }
-    }
-}
-
-/// A vector as it is kept: dense ones of a cosine space with length 1.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stored {
-    Dense(Vec<f32>),
-    Sparse(BTreeMap<u32, f32>),
-}
-
-/// A point. The unnamed vector has the name "".
-#[derive(Clone, Debug)]
-pub struct Point {
-    pub id: Id,
-    pub payload: HashMap<String, Value>,
-    pub vectors: BTreeMap<String, Stored>,
-    pub version: u64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {

@@ -290,7 +290,8 @@ impl RedisServer {
         let log = File::options().create(true).append(true).open(self.log_file()).map_err(|e| e.to_string())?;
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
-            .args(["--appendfsync", fsync, "--dir"])
+            // One for each test that wants a database of its own.
+            .args(["--databases", "64", "--appendfsync", fsync, "--dir"])
             .arg(self.folder.path())
             .args(&self.extra)
             .stdin(Stdio::null())

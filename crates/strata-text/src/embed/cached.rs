@@ -112,6 +112,7 @@ mod tests {
                 min_similarity: 0.0,
                 duplicate_similarity: 1.0,
                 conflict_similarity: 0.5,
+                topic_similarity: 0.0,
             };
             Self { identity, asked: Mutex::default(), entered: Notify::new(), hold: hold.then(Notify::new) }
         }

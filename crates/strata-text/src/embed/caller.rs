@@ -22,6 +22,7 @@ impl Caller {
                 min_similarity: 0.3,
                 duplicate_similarity: 0.95,
                 conflict_similarity: 0.7,
+                topic_similarity: 0.0,
             },
         }
     }

@@ -48,6 +48,8 @@ pub struct EmbedderIdentity {
     pub duplicate_similarity: f32,
     /// Least cosine of two statements about one thing, which may contradict (rule K0).
     pub conflict_similarity: f32,
+    /// Least cosine of a turn with the mean of the last turns of its own topic (rule S7).
+    pub topic_similarity: f32,
 }
 
 /// Why no vector was made. Says nothing of the text.

@@ -1,11 +1,10 @@
 //! A remote embedder with the interface of OpenAI: `POST {base}/embeddings`. Served by OpenAI, Ollama, vLLM, TEI and others.
 
 use super::{EmbedError, Embedder, EmbedderIdentity, Purpose, normalise};
-use crate::http::{self, Unread};
+use crate::http::{Failure, Provider};
 use crate::tokens;
 use async_trait::async_trait;
-use reqwest::StatusCode;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -47,6 +46,8 @@ pub struct OpenAiConfig {
     pub duplicate_similarity: f32,
     /// See [`EmbedderIdentity::conflict_similarity`].
     pub conflict_similarity: f32,
+    /// See [`EmbedderIdentity::topic_similarity`].
+    pub topic_similarity: f32,
 }
 
 impl OpenAiConfig {
@@ -67,6 +68,7 @@ impl OpenAiConfig {
             min_similarity: 0.3,
             duplicate_similarity: 0.95,
             conflict_similarity: 0.7,
+            topic_similarity: 0.3,
         }
     }
 }
@@ -76,8 +78,7 @@ impl OpenAiConfig {
 pub struct OpenAi {
     identity: EmbedderIdentity,
     config: OpenAiConfig,
-    endpoint: reqwest::Url,
-    client: reqwest::Client,
+    provider: Provider,
 }
 
 #[derive(Serialize)]
@@ -107,7 +108,8 @@ impl OpenAi {
     /// [`EmbedError::Refused`] naming the setting that is out of range.
     pub fn new(config: OpenAiConfig) -> Result<Self, EmbedError> {
         let refused = |what: &str| EmbedError::Refused(what.to_owned());
-        let endpoint = http::endpoint(&config.base_url, "embeddings").map_err(refused)?;
+        let key = config.api_key.clone();
+        let provider = Provider::new(&config.base_url, "embeddings", key, config.timeout).map_err(refused)?;
         if config.model.is_empty() {
             return Err(refused("model is required"));
         }
@@ -117,15 +119,15 @@ impl OpenAi {
         if !(1..=256).contains(&config.batch) || config.retries > 5 || config.max_tokens == 0 || config.timeout.is_zero() {
             return Err(refused("batch is 1 to 256, retries at most 5, max_tokens and timeout above 0"));
         }
-        let client = http::client(config.timeout).map_err(refused)?;
         let identity = EmbedderIdentity {
             name: format!("{}@{}", config.model, config.dimensions),
             dimensions: config.dimensions,
             min_similarity: config.min_similarity,
             duplicate_similarity: config.duplicate_similarity,
             conflict_similarity: config.conflict_similarity,
+            topic_similarity: config.topic_similarity,
         };
-        Ok(Self { identity, config, endpoint, client })
+        Ok(Self { identity, config, provider })
     }
 
     /// Embeds one text and so checks key, model and dimension; for start-up.
@@ -164,34 +166,13 @@ impl OpenAi {
             encoding_format: "float",
             dimensions: self.config.send_dimensions.then_some(self.config.dimensions),
         };
-        let mut request = self.client.post(self.endpoint.clone()).json(&body);
-        if let Some(key) = &self.config.api_key {
-            request = request.bearer_auth(key.expose_secret());
-        }
-        // The error of the client names the URL, never the body; it goes to the log all the same, not to the caller.
-        let passing = |what: &str| Attempt::Passing(EmbedError::Unavailable(what.to_owned()), None);
-        let response = request.send().await.map_err(|error| {
-            tracing::warn!(timeout = error.is_timeout(), connect = error.is_connect(), "embedding provider does not answer");
-            passing(if error.is_timeout() { "no answer in time" } else { "not reachable" })
+        let answer: Answer = self.provider.post(&body, MAX_ANSWER_BYTES).await.map_err(|failure| match failure {
+            Failure::Unavailable { what, wait } => {
+                tracing::warn!(%what, "the embedding provider does not answer");
+                Attempt::Passing(EmbedError::Unavailable(what), wait)
+            }
+            Failure::Refused(what) => Attempt::Final(EmbedError::Refused(what)),
         })?;
-        let status = response.status();
-        if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            let asked = response
-                .headers()
-                .get(reqwest::header::RETRY_AFTER)
-                .and_then(|v| v.to_str().ok()?.parse().ok())
-                .map(Duration::from_secs);
-            return Err(Attempt::Passing(EmbedError::Unavailable(format!("status {}", status.as_u16())), asked));
-        }
-        let refused = |what: &str| Attempt::Final(EmbedError::Refused(what.to_owned()));
-        if !status.is_success() {
-            return Err(refused(&format!("status {}", status.as_u16())));
-        }
-        let content = http::content(response, MAX_ANSWER_BYTES).await.map_err(|unread| match unread {
-            Unread::BrokeOff => passing("the answer broke off"),
-            Unread::TooLarge => refused("the answer is too large"),
-        })?;
-        let answer: Answer = serde_json::from_slice(&content).map_err(|_| refused("the answer has another form"))?;
         self.vectors(answer, input.len()).map_err(Attempt::Final)
     }
 
@@ -261,13 +242,12 @@ mod tests {
     use tokio::net::TcpListener;
 
     /// A provider whose proper answer, `null`, comes in reverse order.
-    async fn provider(answers: Vec<(&'static str, Value)>) -> (String, Seen) {
+    fn provider(answers: Vec<(&'static str, Value)>) -> (String, Seen) {
         testing::provider(answers, |body| {
             let count = body["input"].as_array().map_or(0, Vec::len);
             let of = |i: usize| json!({"index": i, "embedding": [3.0, 4.0 * i as f32]});
             json!({"data": (0..count).rev().map(of).collect::<Vec<_>>()})
         })
-        .await
     }
 
     fn config(base: &str) -> OpenAiConfig {
@@ -276,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn vectors_come_in_order_at_unit_length_in_batches() {
-        let (base, seen) = provider(vec![("200 OK", Value::Null)]).await;
+        let (base, seen) = provider(vec![("200 OK", Value::Null)]);
         let key = Some(SecretString::from("k-123"));
         let config =
             OpenAiConfig { api_key: key, batch: 2, query_prefix: "query: ".into(), send_dimensions: true, ..config(&base) };
@@ -300,13 +280,12 @@ mod tests {
             ("429 Too Many Requests\r\nretry-after: 0", json!({})),
             ("503 Service Unavailable", json!({})),
             ("200 OK", Value::Null),
-        ])
-        .await;
+        ]);
         let embedder = OpenAi::new(config(&base)).expect("config");
         assert_eq!(embedder.embed(&["a"], Purpose::Document).await.expect("third try").len(), 1);
         assert_eq!(seen.lock().expect("lock").len(), 3);
 
-        let (base, seen) = provider(vec![("500 Internal Server Error", json!({"secret": "x"}))]).await;
+        let (base, seen) = provider(vec![("500 Internal Server Error", json!({"secret": "x"}))]);
         let embedder = OpenAi::new(OpenAiConfig { retries: 1, ..config(&base) }).expect("config");
         assert_eq!(embedder.embed(&["a"], Purpose::Query).await, Err(EmbedError::Unavailable("status 500".into())));
         assert_eq!(seen.lock().expect("lock").len(), 2);
@@ -323,7 +302,7 @@ mod tests {
             ("200 OK", json!({"data": [{"index": 0, "embedding": [0.0, 0.0]}]}), "a vector without length"),
             ("200 OK", json!("hello"), "the answer has another form"),
         ] {
-            let (base, seen) = provider(vec![(status, answer)]).await;
+            let (base, seen) = provider(vec![(status, answer)]);
             let embedder = OpenAi::new(config(&base)).expect("config");
             assert_eq!(embedder.embed(&["a"], Purpose::Query).await, Err(EmbedError::Refused(says.into())), "{status}");
             assert_eq!(seen.lock().expect("lock").len(), 1, "{status}");

@@ -109,7 +109,7 @@ impl CheckpointStore for EmbeddedCheckpoints {
             while let Some(row) = rows.next()? {
                 let (task, ended, time, data): (String, bool, i64, Vec<u8>) =
                     (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-                collect(&mut loaded, &task, ended, Timestamp(time), &data, now);
+                collect(&mut loaded, &task, ended, Timestamp(time), &data, now, (clean, true));
             }
             let mut statement = connection.prepare("SELECT user, epoch FROM erase_epoch WHERE until > ?1")?;
             let mut rows = statement.query([now.micros()])?;
@@ -129,7 +129,7 @@ impl CheckpointStore for EmbeddedCheckpoints {
         Ok(self.database.write(save).await?)
     }
 
-    async fn end(&self, tombstone: &Tombstone) -> Result<(), Fault> {
+    async fn end(&self, tombstone: &Tombstone) -> Result<SaveOutcome, Fault> {
         let (tombstone, data) = (tombstone.clone(), encode_tombstone(tombstone)?);
         let end = move |connection: &Connection| -> Result<(), SqliteError> {
             let (tenant, task) = (tombstone.owner.tenant.as_str(), tombstone.task.as_str());
@@ -140,7 +140,8 @@ impl CheckpointStore for EmbeddedCheckpoints {
             }
             Ok(())
         };
-        Ok(self.database.write(end).await?)
+        self.database.write(end).await?;
+        Ok(SaveOutcome::Saved)
     }
 
     async fn mark_clean(&self, clean: bool) -> Result<(), Fault> {

@@ -4,6 +4,9 @@
 //! A record is only ever replaced by a later one. Later means: a board by itself at a higher (generation, version); a board
 //! by its tombstone; a tombstone by a board that was started after it. The store decides that in one atomic step, so a
 //! checkpoint that is late, or comes from a copy that was replaced, changes nothing.
+//!
+//! Where several replicas share a store ([`Sharing`]), a record also names the replica that holds the board: that one alone
+//! writes it. A board changes hands by one atomic step that compares holder and generation (rule W10).
 
 pub mod embedded;
 pub mod redis;
@@ -18,6 +21,7 @@ use std::time::Duration;
 use strata_core::limits;
 use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::working::Board;
+use strata_core::ports::IdSource;
 use strata_core::{Fault, Owner, Reason, TaskId, Timestamp};
 use strata_runtime::redis_store::RedisPool;
 use strata_runtime::sqlite::Database;
@@ -27,8 +31,10 @@ use strata_runtime::sqlite::Database;
 pub enum CheckpointConfig {
     /// Nowhere: every stop loses the boards, and ended ids are known to this process alone. For tests and trials.
     None,
-    /// Redis; its keys expire by themselves.
+    /// Redis; its keys expire by themselves. This process is the only one that serves boards.
     Redis(RedisPool),
+    /// Redis, shared with other replicas of the role.
+    Shared(RedisPool),
     /// SQLite, opened with [`embedded::MIGRATIONS`].
     Embedded(Database),
     /// Any other store that passes the behaviour suite.
@@ -36,10 +42,12 @@ pub enum CheckpointConfig {
 }
 
 impl CheckpointConfig {
-    pub(crate) fn store(self) -> Option<Arc<dyn CheckpointStore>> {
+    pub(crate) fn store(self, ids: &dyn IdSource) -> Option<Arc<dyn CheckpointStore>> {
         match self {
             Self::None => None,
             Self::Redis(pool) => Some(Arc::new(redis::RedisCheckpoints::new(pool))),
+            // Another one at every start: who comes back does not take what it held for its own.
+            Self::Shared(pool) => Some(Arc::new(redis::RedisCheckpoints::shared(pool, ids.next().to_string()))),
             Self::Embedded(database) => Some(Arc::new(embedded::EmbeddedCheckpoints::new(database))),
             Self::Other(store) => Some(store),
         }
@@ -63,8 +71,24 @@ pub struct Snapshot {
     pub time: Timestamp,
     /// When the record may be dropped: later than the board's own idle deadline.
     pub expire_time: Timestamp,
+    /// Whether the task's id is claimed for its user again, as [`Sharing::named`] does.
+    pub name: bool,
     /// Board and request ids, see [`SavedBoard`].
     pub data: Vec<u8>,
+    /// Who holds the board once it is written.
+    pub hold: Hold,
+}
+
+/// What a [`Snapshot`] does with the board's holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// This process goes on with it.
+    #[default]
+    Keep,
+    /// Any replica may take it, as it stands.
+    Release,
+    /// This process takes it from whoever held it: it has made sure that it may.
+    Seize,
 }
 
 /// What became of a [`Snapshot`].
@@ -106,6 +130,10 @@ pub struct SavedBoard {
     pub requests: RequestLog,
     /// When the checkpoint was taken.
     pub time: Timestamp,
+    /// Nothing can have been acknowledged after it.
+    pub clean: bool,
+    /// The record names this process as its holder.
+    pub ours: bool,
 }
 
 /// Everything a store holds.
@@ -115,7 +143,7 @@ pub struct Loaded {
     pub boards: Vec<SavedBoard>,
     /// Tombstones that have not expired.
     pub ended: Vec<Tombstone>,
-    /// The last process flushed everything before it stopped.
+    /// The last process of this name flushed everything before it stopped.
     pub clean: bool,
     /// Records that could not be read. Their boards are lost.
     pub damaged: u64,
@@ -141,17 +169,40 @@ pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
     /// The store's; any part may then have been written.
     async fn save(&self, boards: &[Snapshot]) -> Result<Vec<SaveOutcome>, Fault>;
 
-    /// Replaces a board by its tombstone.
+    /// Replaces a board by its tombstone. [`SaveOutcome::Saved`], also when it had ended before; [`SaveOutcome::Superseded`] when
+    /// another replica holds it.
     ///
     /// # Errors
     /// The store's; it may then have been written.
-    async fn end(&self, tombstone: &Tombstone) -> Result<(), Fault>;
+    async fn end(&self, tombstone: &Tombstone) -> Result<SaveOutcome, Fault>;
 
     /// Sets or takes away the marker of a clean stop. It is taken away before the first write is acknowledged.
     ///
     /// # Errors
     /// The store's.
     async fn mark_clean(&self, clean: bool) -> Result<(), Fault>;
+
+    /// Names the present life of the store: another name when it may have lost what it took. None where it does not lose anything,
+    /// or does not say.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn life(&self) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
+    /// Says that this process lives: at every round of checkpoints.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn alive(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// How boards change hands, where several replicas share the store; none where one process alone writes it.
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        None
+    }
 
     /// Raises a user's erase epoch, if it is lower (rule E2); kept for [`limits::ERASE_EPOCH_SECONDS`].
     ///
@@ -171,6 +222,89 @@ pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The store's.
     async fn purge(&self, now: Timestamp) -> Result<(), Fault>;
+}
+
+/// What a store says of a task that this replica does not hold.
+#[derive(Clone, Debug)]
+pub enum Taken {
+    /// It knows no such task of the user.
+    Absent,
+    /// It has ended.
+    Ended(Tombstone),
+    /// This replica holds the board from now on. Not [`SavedBoard::clean`]: it stands at the next generation.
+    Board(Box<SavedBoard>),
+    /// Another replica holds it and was asked for it: look again after so many microseconds at the latest.
+    Held(i64),
+    /// The record is there and cannot be read.
+    Damaged,
+}
+
+/// A board that another replica wants to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whose, without the agent.
+    pub owner: Owner,
+    /// The task.
+    pub task: TaskId,
+}
+
+/// How replicas hand boards to one another (rule W10). Every method is safe to repeat.
+#[async_trait]
+pub trait Sharing: Send + Sync {
+    /// Says that this replica lives; answers the boards that others want of it, each once.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn beat(&self) -> Result<Vec<Wanted>, Fault>;
+
+    /// Takes another name for what it holds from now on; answers the former. Boards that it held before are still its own to write
+    /// while nobody else has taken them.
+    fn renew(&self) -> String;
+
+    /// Says that everything that was acknowledged under a former name is written.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn retire(&self, former: &str) -> Result<(), Fault>;
+
+    /// Takes a board, if nobody holds it, or its holder stopped or gave no sign of life for
+    /// [`TAKEOVER`](strata_core::policy::placement::TAKEOVER); asks the holder for it otherwise. With the user's erase epoch, 0
+    /// for none.
+    ///
+    /// # Errors
+    /// The store's; the board may then be this replica's, and is taken by the next call.
+    async fn take(&self, owner: &Owner, task: &TaskId) -> Result<(Taken, u64), Fault>;
+
+    /// Gives up a board that this replica holds by the record and does not have.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn disown(&self, owner: &Owner, task: &TaskId) -> Result<(), Fault>;
+
+    /// The user's erase epoch, 0 for none.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn erase_epoch(&self, owner: &Owner) -> Result<u64, Fault>;
+
+    /// Gives the task's id to the user, unless another one of the tenant has it (rule W2); answers whose it is. Without `claim`
+    /// it only looks: none where it is nobody's.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn named(&self, owner: &Owner, task: &TaskId, claim: bool) -> Result<Option<String>, Fault>;
+
+    /// Tasks of the user with a board, whoever holds it, in order.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn tasks(&self, owner: &Owner) -> Result<Vec<TaskId>, Fault>;
+
+    /// Boards as they stood at their last checkpoint, without taking them; those that are gone are left out.
+    ///
+    /// # Errors
+    /// The store's.
+    async fn look(&self, owner: &Owner, tasks: &[TaskId], now: Timestamp) -> Result<Vec<SavedBoard>, Fault>;
 }
 
 /// Version of [`WireBoard`]; a newer one is not read.
@@ -194,28 +328,37 @@ pub(crate) fn encode(board: &Board, requests: &RequestLog) -> Result<Vec<u8>, Fa
     Ok(WireBoard { format: FORMAT, board, requests: requests.to_wire() }.encode_to_vec())
 }
 
-/// Reads [`encode`]'s form; `None` when it is damaged or newer.
+/// Reads [`encode`]'s form, as of a clean stop of this process; `None` when it is damaged or newer.
 fn decode(data: &[u8], time: Timestamp) -> Option<SavedBoard> {
     let wire = WireBoard::decode(data).ok().filter(|wire| wire.format == FORMAT)?;
     let board: Board = serde_json::from_slice(&wire.board).ok()?;
     if board.broken_invariant().is_some() {
         return None;
     }
-    Some(SavedBoard { board, requests: RequestLog::from_wire(wire.requests)?, time })
+    Some(SavedBoard { board, requests: RequestLog::from_wire(wire.requests)?, time, clean: true, ours: true })
 }
 
-/// Adds a record of a store to what was loaded.
-fn collect(loaded: &mut Loaded, task_id: &str, ended: bool, time: Timestamp, data: &[u8], now: Timestamp) {
+/// Adds a record of a store to what was loaded. `standing`: whether nothing was acknowledged after it, and whether its holder is
+/// this process.
+fn collect(
+    loaded: &mut Loaded,
+    task_id: &str,
+    ended: bool,
+    time: Timestamp,
+    data: &[u8],
+    now: Timestamp,
+    standing: (bool, bool),
+) {
     if ended {
-        match serde_json::from_slice::<Tombstone>(data) {
-            Ok(tombstone) if tombstone.expire_time > now => loaded.ended.push(tombstone),
-            Ok(_) => {}
-            Err(_) => damaged(loaded, task_id),
+        match decode_tombstone(data) {
+            Some(tombstone) if tombstone.expire_time > now => loaded.ended.push(tombstone),
+            Some(_) => {}
+            None => damaged(loaded, task_id),
         }
         return;
     }
     match decode(data, time) {
-        Some(board) => loaded.boards.push(board),
+        Some(board) => loaded.boards.push(SavedBoard { clean: standing.0, ours: standing.1, ..board }),
         None => damaged(loaded, task_id),
     }
 }
@@ -227,4 +370,8 @@ fn damaged(loaded: &mut Loaded, task_id: &str) {
 
 fn encode_tombstone(tombstone: &Tombstone) -> Result<Vec<u8>, Fault> {
     serde_json::to_vec(tombstone).map_err(|_| Fault::new(Reason::Internal, "a tombstone cannot be encoded"))
+}
+
+fn decode_tombstone(data: &[u8]) -> Option<Tombstone> {
+    serde_json::from_slice(data).ok()
 }

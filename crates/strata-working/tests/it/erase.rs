@@ -12,7 +12,7 @@ use strata_testkit::{ManualClock, RedisServer};
 use strata_working::CheckpointConfig;
 use strata_working::checkpoint::embedded::EmbeddedCheckpoints;
 
-type Rows = BTreeMap<String, internal::StoreErasure>;
+pub type Rows = BTreeMap<String, internal::StoreErasure>;
 
 fn gather(rows: &mut Rows, part: Vec<internal::StoreErasure>) {
     for row in part {
@@ -22,7 +22,7 @@ fn gather(rows: &mut Rows, part: Vec<internal::StoreErasure>) {
     }
 }
 
-async fn erase(who: &Caller, scope: &internal::ErasureScope) -> Result<Rows, Fault> {
+pub async fn erase(who: &Caller, scope: &internal::ErasureScope) -> Result<Rows, Fault> {
     let (mut rows, mut cursor) = (Rows::new(), String::new());
     loop {
         let mut request = tonic::Request::new(internal::EraseContentRequest { scope: Some(scope.clone()), cursor });
@@ -37,7 +37,7 @@ async fn erase(who: &Caller, scope: &internal::ErasureScope) -> Result<Rows, Fau
     }
 }
 
-async fn find(who: &Caller, scope: &internal::ErasureScope) -> Rows {
+pub async fn find(who: &Caller, scope: &internal::ErasureScope) -> Rows {
     let mut request = tonic::Request::new(internal::FindContentRequest { scope: Some(scope.clone()), cursor: String::new() });
     request.extensions_mut().insert(who.identity.clone());
     let answer =
@@ -48,9 +48,9 @@ async fn find(who: &Caller, scope: &internal::ErasureScope) -> Rows {
     rows
 }
 
-const CODE: &str = "QX-77341-ZK";
+pub const CODE: &str = "QX-773418265-ZK";
 
-fn scope(bed: &Bed, who: &Caller) -> internal::ErasureScope {
+pub fn scope(bed: &Bed, who: &Caller) -> internal::ErasureScope {
     internal::ErasureScope {
         user_id: who.user.clone(),
         erasure_id: request_id(),
@@ -60,14 +60,14 @@ fn scope(bed: &Bed, who: &Caller) -> internal::ErasureScope {
     }
 }
 
-fn knowing(who: &Caller, scope: &internal::ErasureScope) -> Caller {
+pub fn knowing(who: &Caller, scope: &internal::ErasureScope) -> Caller {
     let mut who = who.clone();
     who.identity.erase_epoch = scope.erase_epoch;
     who
 }
 
 /// The same caller with calls that were admitted before the erasure.
-fn from_before(who: &Caller, scope: &internal::ErasureScope) -> Caller {
+pub fn from_before(who: &Caller, scope: &internal::ErasureScope) -> Caller {
     let mut who = who.clone();
     who.identity.erase_epoch = scope.erase_epoch - 1;
     who
@@ -76,9 +76,9 @@ fn from_before(who: &Caller, scope: &internal::ErasureScope) -> Caller {
 const RECORD: &str = "0197c7b4-1111-7000-8000-000000000001";
 
 /// A board that holds the code in every slot, and other things beside it.
-async fn filled(me: &Caller, task: &str, put: &str) {
+pub async fn filled(me: &Caller, task: &str, put: &str) {
     let creation = pb::CreateTaskRequest {
-        goal: goal("Open the locker ＱＸ－７７３４１－ＺＫ", "The door is open"),
+        goal: goal("Open the locker ＱＸ－７７３４１８２６５－ＺＫ", "The door is open"),
         request_id: request_id(),
         ..me.creation(task)
     };
@@ -87,7 +87,7 @@ async fn filled(me: &Caller, task: &str, put: &str) {
         fact("locker.code", CODE),
         fact("locker.room", "R-4411"),
         fact("diet.spicy", "no"),
-        fact("note.zh", "柜子 qx77341zk 在二楼"),
+        fact("note.zh", "柜子 qx773418265zk 在二楼"),
     ];
     me.put_as(task, facts, 0, put).await.expect("facts");
     let reference =
@@ -95,17 +95,20 @@ async fn filled(me: &Caller, task: &str, put: &str) {
     me.put(task, vec![reference]).await.expect("a reference");
     me.todos(
         task,
-        vec![todo("t1", "type Q\u{200b}X 77341 ZK in", pb::TodoState::Pending), todo("t2", "call Bo", pb::TodoState::Pending)],
+        vec![
+            todo("t1", "type Q\u{200b}X 773418265 ZK in", pb::TodoState::Pending),
+            todo("t2", "call Bo", pb::TodoState::Pending),
+        ],
     )
     .await
     .expect("todos");
-    me.digest(task, "The locker took qx77341zk").await.expect("a digest");
+    me.digest(task, "The locker took qx773418265zk").await.expect("a digest");
     me.digest(task, "The room is on the second floor").await.expect("a digest");
 }
 
 fn shows(task: &pb::Task) -> bool {
     let text = format!("{task:?}").to_lowercase();
-    [CODE, "qx77341zk", "ＱＸ－７７３４１－ＺＫ", "77341"].iter().any(|code| text.contains(&code.to_lowercase()))
+    [CODE, "qx773418265zk", "ＱＸ－７７３４１８２６５－ＺＫ", "773418265"].iter().any(|code| text.contains(&code.to_lowercase()))
 }
 
 async fn on_both(test: impl AsyncFn(&str, CheckpointConfig, &dyn Fn(&str) -> bool)) {
@@ -149,7 +152,7 @@ async fn a170_a177_a_board_and_its_checkpoint_lose_it_and_keep_the_rest() {
             rows = erase(&me, &scope).await.expect("repeated");
         }
         assert_eq!(find(&me, &scope).await["working.checkpoints"].physical(), internal::PhysicalState::Gone, "{name}");
-        let free = || (!holds(CODE) && !holds("qx77341zk") && !holds("77341")).then_some(());
+        let free = || (!holds(CODE) && !holds("qx773418265zk") && !holds("773418265")).then_some(());
         strata_testkit::poll::blocking(crate::harness::SOON, free).expect("gone from the disk");
         assert!(find(&me, &scope).await.values().all(|row| row.found == 0));
 
@@ -172,7 +175,7 @@ async fn a170_a177_a_board_and_its_checkpoint_lose_it_and_keep_the_rest() {
                     fact("locker.code", CODE),
                     fact("locker.room", "R-4411"),
                     fact("diet.spicy", "no"),
-                    fact("note.zh", "柜子 qx77341zk 在二楼"),
+                    fact("note.zh", "柜子 qx773418265zk 在二楼"),
                 ],
                 0,
                 &put,

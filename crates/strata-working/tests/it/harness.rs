@@ -14,7 +14,7 @@ use strata_core::id::Level;
 use strata_core::policy::authz::{Principal, Role};
 use strata_core::policy::erasure::{Medium, Purge};
 use strata_core::policy::settings::PolicySettings;
-use strata_core::{Fault, TenantId, Timestamp, UserId};
+use strata_core::{Fault, Owner, TaskId, TenantId, Timestamp, UserId};
 use strata_runtime::channel::local;
 use strata_runtime::redis_store::{RedisPool, RedisSettings};
 use strata_runtime::signing::{KeyRing, SharedKeys, Signer, Verifier};
@@ -23,7 +23,7 @@ use strata_runtime::stack::{StackDeps, internal as internal_stack};
 use strata_runtime::{CallIdentity, Ports, RpcChannel};
 use strata_testkit::{ManualClock, SeqIds};
 use strata_working::checkpoint::embedded::MIGRATIONS;
-use strata_working::checkpoint::{CheckpointStore, Loaded, SaveOutcome, Snapshot, Tombstone};
+use strata_working::checkpoint::{CheckpointStore, Loaded, SaveOutcome, SavedBoard, Sharing, Snapshot, Taken, Tombstone, Wanted};
 use strata_working::{CheckpointConfig, WorkingDeps, WorkingRole};
 use uuid::Uuid;
 
@@ -55,7 +55,9 @@ impl Bed {
     pub async fn with(checkpoint: CheckpointConfig, clock: &ManualClock, settings: Arc<ArcSwap<PolicySettings>>) -> Self {
         static SEED: AtomicU64 = AtomicU64::new(1);
         let ports = Ports { clock: clock.port(), ids: SeqIds::seeded(SEED.fetch_add(1, Ordering::Relaxed)).port() };
-        let role = WorkingRole::build(WorkingDeps { ports: ports.clone(), settings, checkpoint }).await.expect("valid settings");
+        let role = WorkingRole::build(WorkingDeps { ports: ports.clone(), settings, checkpoint, page_tokens: None })
+            .await
+            .expect("valid settings");
         let keys = SharedKeys::new(KeyRing::ephemeral(ports.ids.as_ref()));
         let verifier = Arc::new(Verifier::new(keys.clone(), ports.clone()));
         let layer = local(internal_stack(role.routes(), verifier, &StackDeps::new(ports.clone())));
@@ -329,22 +331,40 @@ impl Sqlite {
 pub struct Cut {
     store: Arc<dyn CheckpointStore>,
     cut: AtomicBool,
+    deaf: AtomicBool,
+    full: AtomicBool,
 }
 
 impl Cut {
     pub fn new(store: Arc<dyn CheckpointStore>) -> Arc<Self> {
-        Arc::new(Self { store, cut: AtomicBool::new(false) })
+        Arc::new(Self { store, cut: AtomicBool::new(false), deaf: AtomicBool::new(false), full: AtomicBool::new(false) })
     }
 
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
 
+    /// What others want is not heard: it was asked for long ago, and the store has forgotten it.
+    pub fn deafen(&self) {
+        self.deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// Boards are not written, though the store answers.
+    pub fn fill(&self, full: bool) {
+        self.full.store(full, Ordering::SeqCst);
+    }
+
     pub fn mend(&self) {
         self.cut.store(false, Ordering::SeqCst);
     }
 
-    fn alive(&self) -> Result<(), Fault> {
+    /// The other side of the store, where there are several replicas.
+    fn shared(&self) -> Result<&dyn Sharing, Fault> {
+        self.answers()?;
+        self.store.sharing().ok_or_else(|| Fault::unavailable("sharing"))
+    }
+
+    fn answers(&self) -> Result<(), Fault> {
         if self.cut.load(Ordering::SeqCst) { Err(Fault::unavailable("store")) } else { Ok(()) }
     }
 }
@@ -355,31 +375,77 @@ impl CheckpointStore for Cut {
         self.store.name()
     }
     async fn load(&self, now: Timestamp) -> Result<Loaded, Fault> {
-        self.alive()?;
+        self.answers()?;
         self.store.load(now).await
     }
     async fn save(&self, boards: &[Snapshot]) -> Result<Vec<SaveOutcome>, Fault> {
-        self.alive()?;
+        self.answers()?;
+        if self.full.load(Ordering::SeqCst) {
+            return Err(Fault::unavailable("store"));
+        }
         self.store.save(boards).await
     }
-    async fn end(&self, tombstone: &Tombstone) -> Result<(), Fault> {
-        self.alive()?;
+    async fn end(&self, tombstone: &Tombstone) -> Result<SaveOutcome, Fault> {
+        self.answers()?;
         self.store.end(tombstone).await
     }
     async fn mark_clean(&self, clean: bool) -> Result<(), Fault> {
-        self.alive()?;
+        self.answers()?;
         self.store.mark_clean(clean).await
     }
+    async fn life(&self) -> Result<Option<String>, Fault> {
+        self.answers()?;
+        self.store.life().await
+    }
+    async fn alive(&self) -> Result<(), Fault> {
+        self.answers()?;
+        self.store.alive().await
+    }
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        self.store.sharing().map(|_| self as &dyn Sharing)
+    }
     async fn raise_erase_epoch(&self, user_key: &str, epoch: u64, now: Timestamp) -> Result<(), Fault> {
-        self.alive()?;
+        self.answers()?;
         self.store.raise_erase_epoch(user_key, epoch, now).await
     }
     async fn medium(&self, user_key: &str, purge: Purge, patience: Duration) -> Result<Medium, Fault> {
-        self.alive()?;
+        self.answers()?;
         self.store.medium(user_key, purge, patience).await
     }
     async fn purge(&self, now: Timestamp) -> Result<(), Fault> {
-        self.alive()?;
+        self.answers()?;
         self.store.purge(now).await
+    }
+}
+
+#[async_trait]
+impl Sharing for Cut {
+    async fn beat(&self) -> Result<Vec<Wanted>, Fault> {
+        let wanted = self.shared()?.beat().await?;
+        Ok(if self.deaf.load(Ordering::SeqCst) { Vec::new() } else { wanted })
+    }
+    fn renew(&self) -> String {
+        self.store.sharing().expect("several replicas").renew()
+    }
+    async fn retire(&self, former: &str) -> Result<(), Fault> {
+        self.shared()?.retire(former).await
+    }
+    async fn take(&self, owner: &Owner, task: &TaskId) -> Result<(Taken, u64), Fault> {
+        self.shared()?.take(owner, task).await
+    }
+    async fn disown(&self, owner: &Owner, task: &TaskId) -> Result<(), Fault> {
+        self.shared()?.disown(owner, task).await
+    }
+    async fn erase_epoch(&self, owner: &Owner) -> Result<u64, Fault> {
+        self.shared()?.erase_epoch(owner).await
+    }
+    async fn named(&self, owner: &Owner, task: &TaskId, claim: bool) -> Result<Option<String>, Fault> {
+        self.shared()?.named(owner, task, claim).await
+    }
+    async fn tasks(&self, owner: &Owner) -> Result<Vec<TaskId>, Fault> {
+        self.shared()?.tasks(owner).await
+    }
+    async fn look(&self, owner: &Owner, tasks: &[TaskId], now: Timestamp) -> Result<Vec<SavedBoard>, Fault> {
+        self.shared()?.look(owner, tasks, now).await
     }
 }

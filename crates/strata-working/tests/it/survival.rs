@@ -252,7 +252,7 @@ async fn d2_a_full_redis_keeps_nobody_from_working() {
 async fn settings_are_checked_at_the_start_and_without_a_store_nothing_is_due() {
     let wrong = settings(|settings| settings.working.checkpoint_ms = 5_000);
     let ports = strata_runtime::Ports::system();
-    let deps = strata_working::WorkingDeps { ports, settings: wrong, checkpoint: CheckpointConfig::None };
+    let deps = strata_working::WorkingDeps { ports, settings: wrong, checkpoint: CheckpointConfig::None, page_tokens: None };
     let fault = strata_working::WorkingRole::build(deps).await.expect_err("refused");
     assert_eq!(fault.fields[0].field, "policy.working.checkpoint_ms");
     let bed = Bed::new().await;
@@ -304,7 +304,10 @@ impl CheckpointStore for Stall {
         self.pass().await;
         self.store.save(boards).await
     }
-    async fn end(&self, tombstone: &strata_working::checkpoint::Tombstone) -> Result<(), strata_core::Fault> {
+    async fn end(
+        &self,
+        tombstone: &strata_working::checkpoint::Tombstone,
+    ) -> Result<strata_working::checkpoint::SaveOutcome, strata_core::Fault> {
         self.pass().await;
         self.store.end(tombstone).await
     }

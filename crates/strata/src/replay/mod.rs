@@ -5,12 +5,7 @@ mod dialogue;
 mod player;
 mod report;
 
-use crate::{
-    assemble,
-    cli::{CredentialArgs, ReplayArgs},
-    client::{Api, dial, secret},
-    config::Config,
-};
+use crate::{assemble, cli::ReplayArgs, client::Credential, config::Config};
 use anyhow::{Context as _, Result};
 use report::Report;
 use std::time::Duration;
@@ -26,19 +21,17 @@ pub async fn run(args: ReplayArgs) -> Result<bool> {
     let mut report = Report::new(args.json, args.quiet);
     let dialogues = args.files.iter().map(|file| Ok((file, dialogue::read(file)?))).collect::<Result<Vec<_>>>()?;
     let mut embedded = None;
-    let (channel, key) = match &args.server {
-        Some(url) => (dial(url, &args.credential)?, secret(&args.credential)?),
+    let api = match &args.server {
+        Some(url) => Credential::resolve(&args.credential)?.api(url, TIMEOUT)?,
         None => {
             let (config, scratch) = embedded_config(&args)?;
             let server = assemble::start(config, None).await.context("the embedded server does not start")?;
             server.ready().await;
             let url = format!("http://{}", server.public_address().context("the embedded server has no public address")?);
-            let channel = dial(&url, &CredentialArgs::default())?;
             embedded = Some((server, scratch));
-            (channel, None)
+            Credential::default().api(&url, TIMEOUT)?
         }
     };
-    let api = Api::new(channel, key.as_deref(), TIMEOUT)?;
     let status = api.call("strata.admin.v1.AdminService/GetStatus", serde_json::json!({})).await.ok();
     report.header(args.server.as_deref(), status.as_ref());
     let mut met = true;

@@ -65,3 +65,44 @@ fn every_edge_is_in_the_picture() {
     }
     assert!(wrong.is_empty(), "edges that are not in the picture: {wrong:#?}");
 }
+
+/// Stores of graphs, and clients of them, by the names of their packages.
+const GRAPH_STORES: &[&str] = &[
+    "agdb",
+    "arangors",
+    "bolt-client",
+    "bolt-proto",
+    "cozo",
+    "dgraph-tonic",
+    "falkordb",
+    "gremlin-client",
+    "indradb",
+    "indradb-lib",
+    "kuzu",
+    "lbug",
+    "nebula-client",
+    "neo4j",
+    "neo4rs",
+    "oxigraph",
+    "rsmgclient",
+    "sophia",
+    "sparql-client",
+    "spargebra",
+    "surrealdb",
+    "terminusdb-client",
+    "typedb-driver",
+];
+
+/// Acceptance A214: vector plus relational is enough for version one. No crate of a graph store is built, in any form, and
+/// relations between entities are rows.
+#[test]
+fn a214_there_is_no_graph_store() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let lock = std::fs::read_to_string(format!("{root}/Cargo.lock")).expect("Cargo.lock");
+    let built: Vec<&str> = lock.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).collect();
+    assert!(built.contains(&"rusqlite") && built.contains(&"qdrant-client"), "the lock file is read");
+    let graphs: Vec<&str> = built.into_iter().filter(|name| GRAPH_STORES.contains(name)).collect();
+    assert!(graphs.is_empty(), "{graphs:?}");
+    let schema = strata_longterm::MIGRATIONS.iter().map(|migration| migration.sql).collect::<String>();
+    assert!(schema.contains("CREATE TABLE relations"), "relations are rows of the records' own database");
+}

@@ -23,16 +23,6 @@ fn contents(cluster: &Cluster) -> Vec<String> {
     memories.iter().map(|m| m["content"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-fn restore(cluster: &Cluster, file: &Path, more: &[&str]) -> (bool, String) {
-    let data = cluster.folder.path().join("all").display().to_string();
-    let file = file.display().to_string();
-    let mut args = vec!["restore", &file, "--data-dir", &data];
-    args.extend(more);
-    let output = strata(&args);
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
-}
-
 /// `strata ctl verify` says that nothing differs, once everything has arrived.
 fn agrees(cluster: &Cluster) {
     let seen = strata_testkit::poll::blocking(Duration::from_secs(30), || {
@@ -64,7 +54,7 @@ fn comes_back(with_qdrant: bool) {
 
     remember(&cluster, 4);
     assert_eq!(contents(&cluster).len(), 4);
-    let (done, said) = restore(&cluster, &file, &[]);
+    let (done, said) = cluster.restore(&file, &[]);
     assert!(!done && said.contains("in use"), "a server runs: {said}");
     assert_eq!(cluster.terminate("all", Duration::from_secs(25)), Some(0));
 
@@ -72,12 +62,12 @@ fn comes_back(with_qdrant: bool) {
     let mut bytes = std::fs::read(&file).expect("read");
     bytes.truncate(bytes.len() - 4096);
     std::fs::write(&altered, bytes).expect("written");
-    let (done, said) = restore(&cluster, &altered, &["--checksum", made["checksum"].as_str().expect("one")]);
+    let (done, said) = cluster.restore(&altered, &["--checksum", made["checksum"].as_str().expect("one")]);
     assert!(!done && said.contains("checksum"), "{said}");
-    let (done, said) = restore(&cluster, &altered, &[]);
+    let (done, said) = cluster.restore(&altered, &[]);
     assert!(!done && said.contains(".b3"), "{said}");
 
-    let (done, said) = restore(&cluster, &file, &[]);
+    let (done, said) = cluster.restore(&file, &[]);
     assert!(done && said.contains("records      3") && said.contains("strata ctl verify"), "{said}");
     cluster.start("all");
     assert_eq!(contents(&cluster), ["badge number 177", "badge number 277", "badge number 377"]);
@@ -151,7 +141,7 @@ fn a_damaged_database_is_not_served_and_the_backup_brings_it_back() {
     assert!(!refused.wait_exit(Duration::from_secs(25)).success());
     assert!(std::fs::read(&path).expect("read") == bytes, "left as it is");
 
-    let (done, said) = restore(&cluster, Path::new(made["path"].as_str().expect("a path")), &[]);
+    let (done, said) = cluster.restore(Path::new(made["path"].as_str().expect("a path")), &[]);
     assert!(done && said.contains("replaced-"), "{said}");
     cluster.start("all");
     assert_eq!(contents(&cluster).len(), 40);

@@ -15,11 +15,11 @@ use strata_testkit::{RedisServer, WireDouble};
 
 const USER: &str = "ada";
 /// A protected value, and its parts as they might be written elsewhere.
-const CODE: &str = "KX-77310-QZ";
-const CODE_ECHO: &str = "kx 77310 qz";
+const CODE: &str = "KX-773108456-QZ";
+const CODE_ECHO: &str = "kx 773108456 qz";
 /// Words without any protected value.
 const WORDS: &str = "purple walrus lantern";
-const NEEDLES: [&str; 5] = [CODE, CODE_ECHO, "77310", WORDS, "walrus"];
+const NEEDLES: [&str; 5] = [CODE, CODE_ECHO, "773108456", WORDS, "walrus"];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every file below a folder that holds the bytes of a needle.
@@ -176,7 +176,11 @@ impl Planted {
         // A session that has ended: an episode with its turns.
         self.said("ended", "ROLE_USER", &format!("I decided to give the {WORDS} to Bolun, in locker {CODE}, on 3 May."));
         self.said("ended", "ROLE_ASSISTANT", &format!("The {WORDS} goes to Bolun from {CODE_ECHO}."));
-        self.call("EndSession", json!({"session_id": "ended", "require_archive": true}));
+        let fact = json!([{"key": "locker.ended", "value": CODE, "seq": 1}]);
+        self.call("strata.session.v1.SessionMemoryService/PutFacts", json!({"session_id": "ended", "facts": fact}));
+        let statement = json!({"kind": "KIND_FACT", "content": format!("The code is {CODE}."), "trigger": "TRIGGER_SESSION_END"});
+        let promotions = json!([{"promotion_id": id(32), "key": "locker.ended", "statement": statement}]);
+        self.call("EndSession", json!({"session_id": "ended", "require_archive": true, "promotions": promotions}));
         // Reads that leave something behind.
         self.call("Recall", json!({"query": format!("locker code {CODE}"), "vector": vector(1)}));
         self.call(
@@ -366,15 +370,6 @@ fn e4_with_a_store_down_an_erasure_is_stated_and_ends_when_the_store_is_back() {
     planted.nowhere();
 }
 
-fn restore(planted: &Planted, file: &Path, more: &[&str]) -> (bool, String) {
-    let (data, file) = (planted.data().display().to_string(), file.display().to_string());
-    let mut args = vec!["restore", &file, "--data-dir", &data];
-    args.extend(more);
-    let output = crate::cluster::strata_with(&args, &[("STRATA_SIGNING_KEYS", planted.cluster.key())]);
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
-}
-
 #[test]
 fn e8_an_older_backup_does_not_bring_it_back_and_a_lost_log_is_not_passed_over() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -388,11 +383,11 @@ fn e8_an_older_backup_does_not_bring_it_back_and_a_lost_log_is_not_passed_over()
     let log = planted.data().join("erasures");
     let hidden = folder.path().join("hidden");
     std::fs::rename(&log, &hidden).expect("lost");
-    let (done, said) = restore(&planted, &file, &[]);
+    let (done, said) = planted.cluster.restore(&file, &[]);
     assert!(!done && said.contains("--accept-lost-erasures"), "{said}");
     std::fs::rename(&hidden, &log).expect("found again");
 
-    let (done, said) = restore(&planted, &file, &[]);
+    let (done, said) = planted.cluster.restore(&file, &[]);
     assert!(done && said.contains("erased again"), "{said}");
     for kept in std::fs::read_dir(planted.data()).expect("a folder").map(|entry| entry.expect("an entry").path()) {
         if kept.to_string_lossy().contains("replaced-") {
@@ -412,7 +407,7 @@ fn e8_an_older_backup_does_not_bring_it_back_and_a_lost_log_is_not_passed_over()
 
     assert_eq!(planted.cluster.terminate("all", Duration::from_secs(25)), Some(0));
     std::fs::remove_dir_all(&log).expect("lost for good");
-    let (done, said) = restore(&planted, &file, &["--accept-lost-erasures"]);
+    let (done, said) = planted.cluster.restore(&file, &["--accept-lost-erasures"]);
     assert!(done, "{said}");
     planted.cluster.start("all");
     let audit = strata(&["ctl", "--server", &planted.cluster.url(), "audit", "--action", "RESTORED"]);
@@ -461,4 +456,34 @@ fn a173_kill_9_at_random_moments_of_an_erasure_it_ends_after_the_restart_once() 
     assert_eq!(String::from_utf8_lossy(&audit.stdout).lines().count(), rounds as usize, "each is closed once");
     let chain = strata(&["ctl", "--server", &cluster.url(), "audit", "--verify"]);
     assert!(chain.status.success());
+}
+
+#[test]
+fn e2_a_key_that_tells_something_stands_in_no_decision_and_the_verification_looks_there() {
+    let mut planted = Planted { cluster: Cluster::quick_with(None, None, &[]), records: Vec::new() };
+    let elsewhere = |planted: &Planted, key: &str| {
+        // A board keeps the names of what was erased, so that a late write does not bring it back.
+        holding(&planted.data(), key).iter().any(|file| file.file_name().is_some_and(|name| name != "working.sqlite"))
+    };
+    for (n, key) in ["diagnosis.kestrelq", "diagnosis.quillback"].into_iter().enumerate() {
+        let (session, task) = (format!("s{n}"), format!("t{n}"));
+        let goal = json!({"sentence": "Prepare the first day.", "acceptance": "It is prepared."});
+        planted.call("CreateTask", json!({"task_id": task, "goal": goal}));
+        let fact = json!({"key": key, "value": CODE, "source": "user"});
+        planted.call("strata.working.v1.WorkingMemoryService/PutFacts", json!({"task_id": task, "facts": [fact]}));
+        let quote = format!("from now on my code is {CODE}");
+        let seq = planted.said(&session, "ROLE_USER", &quote);
+        let statement = json!({"content": quote, "key": key, "value": {"text": CODE}});
+        let memory = planted.remember("Remember", if n == 0 { 700 } else { 701 }, &session, seq, &quote, statement);
+        let told = blocking(PATIENCE, || elsewhere(&planted, key).then_some(()));
+        assert!(told.is_ok(), "it was somewhere");
+        let erasure = planted.erase(json!({"memory_ids": [memory]}));
+        planted.closed(&erasure);
+        let found = planted.call("VerifyErasure", json!({"erasure_id": erasure, "texts": [CODE]}));
+        let stores = found["stores"].as_array().expect("stores");
+        let looked = stores.iter().any(|store| store["store"] == json!("ledger.decisions"));
+        assert!(looked && found["absent"] == json!(true), "{found:#}");
+        let gone = blocking(PATIENCE, || (!elsewhere(&planted, key)).then_some(()));
+        assert!(gone.is_ok(), "{key}: {:?}", holding(&planted.data(), key));
+    }
 }

@@ -43,6 +43,27 @@ fn flags_of_the_server_stand_before_and_after_the_command() {
 }
 
 #[test]
+fn credentials_may_stand_on_both_sides_of_the_command_and_are_checked_together() {
+    let server = ["--server", "http://127.0.0.1:1", "--timeout", "1"];
+    for command in [&["backup"][..], &["keys", "list"], &["maintenance", "dry-run"], &["mode"]] {
+        for (before, after, says) in [
+            (&["--api-key", "k"][..], &["--api-key-file", "f"][..], "--api-key and --api-key-file"),
+            (&["--api-key-file", "f"], &["--api-key", "k"], "--api-key and --api-key-file"),
+            (&["--certificate-file", "c"], &[], "--private-key-file"),
+            (&[], &["--private-key-file", "k"], "--certificate-file"),
+            (&["--certificate-file", "c"], &["--private-key-file", "k"], "https://"),
+            (&["--private-key-file", "k"], &["--certificate-file", "c"], "https://"),
+            (&["--api-key", "k"], &[], "STORE_UNAVAILABLE"),
+            (&[], &["--api-key", "k"], "STORE_UNAVAILABLE"),
+        ] {
+            let args = [&["ctl"][..], &server, before, command, after].concat();
+            let error = refused(&args);
+            assert!(error.contains(says), "{args:?}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_bad_setting_is_named_with_its_source() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |text: &str| {
@@ -62,9 +83,18 @@ fn a_bad_setting_is_named_with_its_source() {
         ("[policy.forgetting.schedule]\nhour = 25", "policy.forgetting.schedule.hour"),
         ("[policy.forgetting.rules]\ndecay = \"maybe\"", "policy.forgetting.rules.decay"),
         ("[policy.context]\nmemory = 50", "policy.context"),
+        ("[summariser]\nurl = \"http://127.0.0.1:1/v1\"", "summariser.model"),
+        ("[summariser]\ntimeout_ms = 99", "summariser.timeout_ms"),
+        ("[summariser]\nmax_tokens = 999", "summariser.max_tokens"),
+        ("[summariser]\nconsolidation = \"perhaps\"", "summariser.consolidation"),
         ("roles = [\"router\"]", "signing_keys"),
         ("roles = [\"router\"]\nsigning_keys = \"k:00\"", "peers.working"),
+        ("[working]\nshared = true", "working.shared"),
+        ("[peers]\nworking = \"http://a:1, http://a:1\"", "peers.working"),
+        ("[peers]\nworking = [\"https://a:1\", 7]", "peers.working"),
         ("roles = [\"session\"]\nsigning_keys = \"k:00\"", "server.internal_listen"),
+        ("signing_keys = \"k:00\"\nsigning_keys_file = \"k\"", "signing_keys_file"),
+        ("[auth.jwt]\nissuer = \"i\"\naudiences = [\"a\"]\njwks_stale_seconds = 1", "auth.jwt.jwks_stale_seconds"),
         ("[[auth.api_keys]]\nid = \"a\"\nhash = \"xyz\"\ntenant = \"t\"", "auth.api_keys[0].hash"),
     ] {
         let error = refused(&["config", "check", "--config", &write(text)]);

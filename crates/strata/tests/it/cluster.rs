@@ -10,7 +10,7 @@ use strata_testkit::{process::Child9, proxy::FaultProxy, qdrant::WireDouble, red
 use tempfile::TempDir;
 
 /// A debug build on a busy machine may take long to load the model.
-pub const READY: Duration = Duration::from_secs(60);
+pub const READY: Duration = Duration::from_secs(180);
 const STRATA: &str = env!("CARGO_BIN_EXE_strata");
 /// Dimensions of the vectors of [`Cluster::quick`].
 pub const VECTOR_DIMS: usize = 8;
@@ -66,10 +66,14 @@ pub struct Cluster {
     processes: Vec<(&'static str, Child9)>,
     key: String,
     env: Vec<(&'static str, String)>,
+    /// Where the one process keeps its stores, if not in `folder`.
+    data: Option<PathBuf>,
     /// Of the public address, and of the addresses between roles.
     scheme: &'static str,
     /// In front of layers and stores, by their names.
     proxies: Vec<(&'static str, FaultProxy)>,
+    /// Replicas of working memory that a router knows, where they are not the one.
+    known: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Cluster {
@@ -98,6 +102,15 @@ impl Cluster {
         cluster
     }
 
+    /// [`Cluster::quick`] with its stores in this folder.
+    pub fn quick_in(data: &Path, env: &[(&'static str, String)]) -> Self {
+        let mut cluster = Self::new(None, None, &["all"]);
+        cluster.env = caller_vectors().into_iter().chain(env.iter().cloned()).collect();
+        cluster.data = Some(data.to_owned());
+        cluster.start("all");
+        cluster
+    }
+
     /// One process per role on a real Redis; vectors in the Qdrant double or in the exact index.
     pub fn four(with_qdrant: bool) -> Self {
         let qdrant = with_qdrant.then(WireDouble::start);
@@ -105,6 +118,13 @@ impl Cluster {
         for role in ROLES {
             cluster.start(role);
         }
+        cluster
+    }
+
+    /// The four roles on a real Redis, none of them started; long-term memory will take the callers' vectors.
+    pub fn four_to_start() -> Self {
+        let mut cluster = Self::new(Some(RedisServer::start()), None, &ROLES);
+        cluster.env = caller_vectors().to_vec();
         cluster
     }
 
@@ -118,6 +138,28 @@ impl Cluster {
             cluster.start(role);
         }
         cluster
+    }
+
+    /// One process per role, three of working memory and two of the router, on a real Redis. The second router knows two replicas
+    /// alone.
+    pub fn replicated() -> Self {
+        let roles = ["working", "working2", "working3", "session", "longterm", "router", "router2"];
+        let mut cluster = Self::new(Some(RedisServer::start()), None, &roles);
+        cluster.env = caller_vectors().to_vec();
+        cluster.set_env("STRATA_WORKING__SHARED", "true");
+        cluster.know("router", &["working", "working2", "working3"]);
+        cluster.know("router2", &["working3", "working2"]);
+        for role in roles {
+            cluster.start(role);
+        }
+        cluster
+    }
+
+    /// Sets which replicas of working memory a router knows from its next start on.
+    pub fn know(&mut self, router: &'static str, replicas: &[&str]) {
+        let addresses = replicas.iter().map(|role| self.address(role)).collect();
+        self.known.retain(|(other, _)| *other != router);
+        self.known.push((router, addresses));
     }
 
     /// One process per role on a real Redis and the Qdrant double, each layer and each store behind a proxy that can be told
@@ -160,19 +202,27 @@ impl Cluster {
             processes: Vec::new(),
             key: format!("k1:{}", "ab".repeat(32)),
             env: Vec::new(),
+            data: None,
             scheme: "http",
             proxies: Vec::new(),
+            known: Vec::new(),
         }
     }
 
     /// One process per role on a real Redis, each with these variables; with TLS everywhere if they set it up.
     pub fn four_with(env: &[(&'static str, String)], tls: bool) -> Self {
-        let mut cluster = Self::new(Some(RedisServer::start()), None, &ROLES);
-        cluster.scheme = if tls { "https" } else { "http" };
-        cluster.env = env.to_vec();
+        let mut cluster = Self::idle_four(env, tls);
         for role in ROLES {
             cluster.start(role);
         }
+        cluster
+    }
+
+    /// [`Cluster::four_with`], none of them started yet.
+    pub fn idle_four(env: &[(&'static str, String)], tls: bool) -> Self {
+        let mut cluster = Self::new(Some(RedisServer::start()), None, &ROLES);
+        cluster.scheme = if tls { "https" } else { "http" };
+        cluster.env = env.to_vec();
         cluster
     }
 
@@ -187,6 +237,11 @@ impl Cluster {
         let pages = std::fs::read_to_string(format!("/proc/{}/statm", process.1.pid())).expect("a running process");
         let pages: u64 = pages.split_whitespace().nth(1).expect("resident pages").parse().expect("a number");
         pages * 4 / 1_024
+    }
+
+    /// Process id of a role.
+    pub fn pid(&self, role: &str) -> u32 {
+        self.processes.iter().find(|(name, _)| *name == role).expect("a running role").1.pid()
     }
 
     /// Lines that a process wrote.
@@ -221,8 +276,9 @@ impl Cluster {
     pub fn spawn(&self, role: &'static str) -> Child9 {
         let listen = format!("127.0.0.1:{}", self.port(role));
         // A second router is a router.
-        let kind = role.trim_end_matches('2');
-        let mut args = vec!["serve".to_owned(), "--data-dir".into(), self.folder.path().join(role).display().to_string()];
+        let kind = role.trim_end_matches(|c: char| c.is_ascii_digit());
+        let data = self.data.clone().unwrap_or_else(|| self.folder.path().join(role));
+        let mut args = vec!["serve".to_owned(), "--data-dir".into(), data.display().to_string()];
         if role == "all" {
             args.extend(["--listen".into(), listen]);
         } else {
@@ -235,15 +291,17 @@ impl Cluster {
         if let (Some(qdrant), "longterm" | "all") = (&self.qdrant, role) {
             args.extend(["--qdrant-url".into(), self.proxy("qdrant").map_or_else(|| qdrant.url(), |proxy| proxy.url("http"))]);
         }
-        let mut launch = Child9::of(STRATA)
-            .args(&args)
-            .clean_env()
-            .env("STRATA_EMBEDDER__MODEL_DIR", model_dir())
-            .env("STRATA_SIGNING_KEYS", &self.key);
+        let mut launch = Child9::of(STRATA).args(&args).clean_env().env("STRATA_EMBEDDER__MODEL_DIR", model_dir());
+        if !self.env.iter().any(|(name, _)| *name == "STRATA_SIGNING_KEYS_FILE") {
+            launch = launch.env("STRATA_SIGNING_KEYS", &self.key);
+        }
         if kind == "router" {
             for layer in ["working", "session", "longterm"] {
                 let address = self.proxy(layer).map_or_else(|| self.address(layer), |proxy| proxy.url("http"));
                 launch = launch.env(format!("STRATA_PEERS__{}", layer.to_uppercase()), address);
+            }
+            if let Some((_, replicas)) = self.known.iter().find(|(router, _)| *router == role) {
+                launch = launch.env("STRATA_PEERS__WORKING", replicas.join(","));
             }
         }
         for (name, value) in &self.env {
@@ -267,10 +325,31 @@ impl Cluster {
         &self.key
     }
 
-    /// Kills a process with -9 and starts it again.
-    pub fn kill_and_restart(&mut self, role: &'static str) {
+    /// `strata restore` of a backup into the stores of the one process, with the secret and the Redis of the deployment; whether it
+    /// was done, and what was said.
+    pub fn restore(&self, file: &Path, more: &[&str]) -> (bool, String) {
+        let (data, file) = (self.folder.path().join("all").display().to_string(), file.display().to_string());
+        let mut args = vec!["restore", &file, "--data-dir", &data];
+        args.extend(more);
+        let redis = self.redis.as_ref().map(RedisServer::url);
+        let env: Vec<_> = [("STRATA_SIGNING_KEYS", self.key())]
+            .into_iter()
+            .chain(redis.iter().map(|url| ("STRATA_REDIS__URL", url.as_str())))
+            .collect();
+        let output = strata_with(&args, &env);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Kills a process with -9.
+    pub fn kill(&mut self, role: &'static str) {
         self.process(role).kill_9();
         self.processes.retain(|(name, _)| *name != role);
+    }
+
+    /// Kills a process with -9 and starts it again.
+    pub fn kill_and_restart(&mut self, role: &'static str) {
+        self.kill(role);
         self.start(role);
     }
 
@@ -296,7 +375,7 @@ impl Cluster {
     }
 }
 
-fn caller_vectors() -> [(&'static str, String); 3] {
+pub fn caller_vectors() -> [(&'static str, String); 3] {
     [
         ("STRATA_EMBEDDER__KIND", "caller".to_owned()),
         ("STRATA_EMBEDDER__MODEL", "test@1".to_owned()),
@@ -304,6 +383,6 @@ fn caller_vectors() -> [(&'static str, String); 3] {
     ]
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port()
 }

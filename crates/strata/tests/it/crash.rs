@@ -12,6 +12,7 @@ use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::longterm::v1 as pb;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_runtime::channel::{self, EndpointConfig, RpcChannel};
+use strata_testkit::Random;
 use strata_testkit::poll::eventually;
 use tonic::Code;
 use uuid::Uuid;
@@ -23,18 +24,6 @@ const ROUNDS_PER_STORE: u32 = 40;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
-}
-
-/// xorshift: the same rounds for the same seed, as far as the machine's own timing allows.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
 }
 
 /// One write of one writer.
@@ -125,7 +114,7 @@ async fn writer(writer: u32, round: u32, seed: u64, url: String, user: String, s
     let mut own: Vec<String> = Vec::new();
     for n in 1.. {
         let write = match random.below(5) {
-            0 if !own.is_empty() => Write::Forget(own.swap_remove(random.below(own.len() as u64) as usize)),
+            0 if !own.is_empty() => Write::Forget(own.swap_remove(random.below(own.len()))),
             0 | 1 => Write::Keyed(n),
             _ => Write::Keyless(n),
         };
@@ -266,11 +255,11 @@ async fn survive(with_qdrant: bool) {
         let tasks = strata_runtime::TaskGroup::new();
         let running: Vec<_> = (0..WRITERS)
             .map(|n| {
-                let one = writer(n, round, random.below(u64::MAX), cluster.url(), user.clone(), Arc::clone(&stop));
+                let one = writer(n, round, random.below(usize::MAX) as u64, cluster.url(), user.clone(), Arc::clone(&stop));
                 tasks.spawn("writer", one)
             })
             .collect();
-        strata_runtime::ports::pause(Duration::from_millis(20 + random.below(250))).await;
+        strata_runtime::ports::pause(Duration::from_millis(20 + random.below(250) as u64)).await;
         stop.store(true, Ordering::Release);
         cluster.kill_and_restart("all");
         let mut known = Vec::new();

@@ -152,3 +152,49 @@ async fn a200_a197_c119_c127_a_context_is_answered_whatever_is_gone_hung_or_slow
     assert!(healed.await.text.contains("Book the invoice."), "all is back");
     eprintln!("{report}");
 }
+
+/// A store that is slow, at first a little and then beyond what anyone waits for: a write is served or refused with what a retry
+/// covers, and once the store is well each is there once, under the id of its first attempt.
+#[test]
+fn writes_to_slow_stores_are_served_or_may_be_retried_and_each_is_there_once() {
+    let mut cluster = Cluster::behind_proxies();
+    let id = |n: usize| format!("00000000-0000-4000-8000-{n:012}");
+    let append = |n: usize| json!({"user_id": USER, "session_id": "s", "request_id": id(n), "turns": [{"role": "USER", "text": format!("Meter {n} reads {n}77.")}]});
+    let remember = |n: usize| {
+        let (said, mut vector) = (format!("Meter {n} reads {n}77."), [0.05; VECTOR_DIMS]);
+        vector[n % VECTOR_DIMS] = 1.0;
+        let source_ref = json!({"system_record": {"system": "meter", "record_id": n.to_string()}});
+        json!({"user_id": USER, "request_id": id(n), "statement": {"kind": "FACT", "content": said, "source": "AUTHORITATIVE_SYSTEM",
+            "source_quote": said, "source_ref": source_ref, "trigger": "SYNC", "vector": vector}})
+    };
+    let mut n = 0;
+    let (mut served, mut refused) = (0, 0);
+    for (store, by) in [("redis", 100), ("redis", 3_000), ("qdrant", 100), ("qdrant", 3_000)] {
+        set(&mut cluster, store, Some(Fault::Slow(Duration::from_millis(by))), None);
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            n += 1;
+            for (rpc, request) in [("AppendTurns", append(n)), ("Remember", remember(n))] {
+                match cluster.call(rpc, &request) {
+                    Ok(_) => served += 1,
+                    Err(said) => {
+                        assert!(said.contains("retrying is safe"), "{store} by {by} ms: {rpc}: {said}");
+                        refused += 1;
+                        open.push((rpc, request));
+                    }
+                }
+            }
+        }
+        set(&mut cluster, store, None, Some(Fault::Slow(Duration::ZERO)));
+        for (rpc, request) in open {
+            let again = strata_testkit::poll::blocking(HEALED, || cluster.call(rpc, &request).ok());
+            again.unwrap_or_else(|late| panic!("{late}: {rpc} after {store} was slow"));
+        }
+    }
+    eprintln!("slow stores: {served} writes were served, {refused} refused and retried");
+    assert!(served > 0, "a store that is a little slow is in use");
+    let turns = cluster.call("GetWindow", &json!({"user_id": USER, "session_id": "s", "max_turns": 100})).expect("a window");
+    assert_eq!(turns["turns"].as_array().map(Vec::len), Some(n), "{turns}");
+    let listed = cluster.call("ListMemories", &json!({"user_id": USER, "page_size": 100})).expect("a list");
+    assert_eq!(listed["memories"].as_array().map(Vec::len), Some(n), "{listed}");
+}

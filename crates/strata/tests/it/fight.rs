@@ -2,7 +2,7 @@
 //! ledger's Redis is flushed once. Judged by the stores' own histories: one writer at any time, every acknowledged write
 //! visible or superseded, none by a stale writer.
 //!
-//! `STRATA_FIGHT_SECONDS` sets how long (20 without it).
+//! `STRATA_FIGHT_SECONDS` sets how long at least (20 without it): on a busy machine it goes on until three routers died.
 
 use crate::cluster::{Cluster, VECTOR_DIMS};
 use serde::{Deserialize, Serialize};
@@ -74,12 +74,13 @@ async fn agent() {
     // Not started as an agent: nothing to do.
     let Some(agent) = variable("FIGHT_AGENT").and_then(|n| n.parse::<u32>().ok()) else { return };
     let number = |name: &str| variable(name).and_then(|n| n.parse::<i64>().ok()).expect("a number");
-    let (start, until) = (number("FIGHT_START"), number("FIGHT_UNTIL"));
+    let start = number("FIGHT_START");
     let routers: Vec<RpcChannel> = variable("FIGHT_ROUTERS")
         .expect("routers")
         .split(',')
         .map(|url| channel::connect(&EndpointConfig::new(url)).expect("a channel"))
         .collect();
+    let over = variable("FIGHT_OVER").expect("a file");
     let out = variable("FIGHT_OUT").expect("a file");
     let mut out = std::fs::File::create(out).expect("a file");
     let mut told = |line: &Told| {
@@ -89,10 +90,10 @@ async fn agent() {
     };
     // Of an unanswered write nobody knows what became: it is sent again under its id before anything else, elsewhere.
     for n in 0_u32.. {
-        let began = now();
-        if began >= until {
+        if Path::new(&over).exists() {
             break;
         }
+        let began = now();
         let elapsed = (began - start).max(0);
         let (round, within) = (elapsed / ROUND, elapsed % ROUND);
         let key = format!("gauge.r{round}");
@@ -158,13 +159,13 @@ async fn agent() {
     }
 }
 
-fn start_agent(agent: u32, cluster: &Cluster, start: i64, until: i64, out: &Path) -> Child9 {
+fn start_agent(agent: u32, cluster: &Cluster, start: i64, over: &Path, out: &Path) -> Child9 {
     let this = std::env::current_exe().expect("this binary");
     Child9::of(this)
         .args(["--exact", "fight::agent", "--nocapture"])
         .env("FIGHT_AGENT", agent.to_string())
         .env("FIGHT_START", start.to_string())
-        .env("FIGHT_UNTIL", until.to_string())
+        .env("FIGHT_OVER", over)
         .env("FIGHT_ROUTERS", format!("{},{}", cluster.address("router"), cluster.address("router2")))
         .env("FIGHT_OUT", out)
         .spawn()
@@ -182,11 +183,11 @@ async fn two_agents_fight_for_one_fact_while_routers_die() {
     let goal = serde_json::json!({"user_id": USER, "task_id": TASK, "goal": {"sentence": "Fight.", "acceptance": "It is over."}});
     cluster.call("CreateTask", &goal).expect("a board");
     let start = now();
-    let until = start + seconds * 1_000_000;
+    let over = cluster.folder.path().join("over");
     let files = [1, 2].map(|n| cluster.folder.path().join(format!("agent-{n}.jsonl")));
-    let mut agents: Vec<Child9> = (1..).zip(&files).map(|(n, file)| start_agent(n, &cluster, start, until, file)).collect();
+    let mut agents: Vec<Child9> = (1..).zip(&files).map(|(n, file)| start_agent(n, &cluster, start, &over, file)).collect();
     let (mut killed, mut flushed) = (0, false);
-    while now() < until {
+    while now() < start + seconds * 1_000_000 || killed < 3 {
         pause(Duration::from_millis(1_000)).await;
         cluster.kill_and_restart(if killed % 2 == 0 { "router" } else { "router2" });
         killed += 1;
@@ -195,13 +196,14 @@ async fn two_agents_fight_for_one_fact_while_routers_die() {
             flushed = true;
         }
     }
+    std::fs::write(&over, "").expect("a file");
     for agent in &mut agents {
         assert!(agent.wait_exit(Duration::from_secs(120)).success(), "{agent}");
     }
     let told: Vec<Told> = files.iter().flat_map(|file| read(file)).collect();
     let (board, records): (Vec<&Told>, Vec<&Told>) = told.iter().partition(|line| line.memory_id.is_empty());
     eprintln!("fight: {killed} routers killed, {} writes to the board and {} records acknowledged", board.len(), records.len());
-    assert!(flushed && killed > 2 && board.len() > 20 && records.len() > 5, "hardly anything was fought for");
+    assert!(flushed && board.len() > 20 && records.len() > 5, "hardly anything was fought for");
     assert!(told.iter().map(|line| line.agent).collect::<BTreeSet<_>>().len() == 2, "both took part");
     judge_board(&cluster, &board).await;
     judge_records(&cluster, &records).await;

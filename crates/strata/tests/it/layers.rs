@@ -3,8 +3,21 @@
 
 use crate::cluster::Cluster;
 use serde_json::{Value, json};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+use strata_api::longterm::v1 as longterm;
+use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
+use strata_api::session::v1 as session;
+use strata_api::session::v1::session_memory_service_client::SessionMemoryServiceClient;
+use strata_api::working::v1 as working;
+use strata_api::working::v1::working_memory_service_client::WorkingMemoryServiceClient;
 use strata_core::Clock as _;
+use strata_runtime::channel::{self, EndpointConfig};
 use strata_runtime::ports::SystemClock;
+use strata_testkit::poll;
+
+/// A router looks for a layer that was away a while before it finds it.
+const SOON: Duration = Duration::from_secs(60);
 
 fn call(cluster: &Cluster, rpc: &str, request: Value) -> Value {
     cluster.call(rpc, &request).unwrap_or_else(|refusal| panic!("{rpc}: {refusal}"))
@@ -139,6 +152,55 @@ fn x08_write_off_lets_forgetting_through_refuses_a_confirmation_and_keeps_a_prom
     assert!(promoted.to_string().contains("DEFERRED"), "{promoted}");
 }
 
+/// A guess of a task waits for the user. Confirmed, it is in force, and the promotion that waited for it says so: with the value
+/// that the user confirmed, whatever the board went on to, which is told that its fact is an overlay and gives nothing away any
+/// more (rules P2, P6).
+#[test]
+fn p06_a_promotion_whose_candidate_the_user_confirms_is_committed() {
+    let guesses =
+        [("u1", "ferry terminal B", "The user leaves from ferry terminal B."), ("u2", "三号码头", "用户从三号码头出发。")];
+    for four in [false, true] {
+        let cluster = Cluster::quick(four, &[]);
+        for (user, value, content) in guesses {
+            let of_task = |more: Value| {
+                let mut request = json!({"user_id": user, "agent_id": "a", "task_id": format!("of-{user}")});
+                request.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+                request
+            };
+            let put = |value: &str| {
+                let facts = json!({"facts": [{"key": "usual.terminal", "value": value, "source": "checker"}]});
+                call(&cluster, "strata.working.v1.WorkingMemoryService/PutFacts", of_task(facts));
+            };
+            let goal = json!({"goal": {"sentence": "Find it.", "acceptance": "It is found."}});
+            call(&cluster, "CreateTask", of_task(goal));
+            put(value);
+            let promotion_id = format!("00000000-0000-4000-8000-0000000000{user}").replace('u', "a");
+            let promote = json!({"user_id": user, "agent_id": "a", "promotion_id": promotion_id,
+                "source": {"task_fact": {"task_id": format!("of-{user}"), "key": "usual.terminal"}},
+                "statement": {"kind": "KIND_FACT", "content": content, "trigger": "TRIGGER_DECISION_POINT"}});
+            let queued = call(&cluster, "Promote", promote)["promotion"].clone();
+            assert_eq!(queued["state"], "PROMOTION_STATE_QUEUED", "{queued}");
+            put("pier 9");
+            let seq = said(&cluster, user, "s", "ROLE_USER", "Yes, that is right.");
+            let confirm = json!({"user_id": user, "agent_id": "a", "memory_id": queued["memory_id"],
+                "confirmation": format!("s:{seq}")});
+            call(&cluster, "ConfirmCandidate", confirm);
+            let asked = json!({"user_id": user, "promotion_id": promotion_id});
+            let now = call(&cluster, "GetPromotion", asked)["promotion"].clone();
+            assert_eq!((&now["state"], &now["memory_id"]), (&json!("PROMOTION_STATE_COMMITTED"), &queued["memory_id"]), "{now}");
+            let recall = json!({"user_id": user, "agent_id": "a", "keys": ["usual.terminal"], "k": 5});
+            let found = call(&cluster, "Recall", recall)["items"].clone();
+            assert_eq!(
+                (found[0]["memory"]["content"].as_str(), found.as_array().map(Vec::len)),
+                (Some(content), Some(1)),
+                "{found}"
+            );
+            let board = call(&cluster, "GetTask", of_task(json!({})))["task"]["facts"][0].clone();
+            assert_eq!(board["overlay"], true, "{board}");
+        }
+    }
+}
+
 #[test]
 fn c069_a_time_that_says_z_is_utc_wherever_the_server_runs() {
     let cluster = Cluster::quick(false, &[("TZ", "Asia/Kolkata".to_owned())]);
@@ -149,4 +211,127 @@ fn c069_a_time_that_says_z_is_utc_wherever_the_server_runs() {
     let stored: jiff::Timestamp = time.parse().expect("a time");
     // Kolkata is five and a half hours away; a minute allows for a busy machine.
     assert!((stored.as_second() - before).abs() < 60, "{stored} against {before}");
+}
+
+/// Acceptance A208: the layers are of use in the order in which they are introduced, each before the next one is there:
+/// boards first, then sessions with window, summary and anchors, then long-term memory. What is not there yet says so, and
+/// the context is assembled from what there is.
+#[test]
+fn a208_each_layer_is_of_use_before_the_next_one_is_there() {
+    let mut cluster = Cluster::four_to_start();
+    let absent = |cluster: &Cluster, rpc: &str, request: Value| {
+        let refused = cluster.call(rpc, &request).expect_err("not there yet");
+        assert!(refused.contains("STORE_UNAVAILABLE") || refused.contains("LAYER_UNAVAILABLE"), "{rpc}: {refused}");
+    };
+    let served = |cluster: &Cluster, rpc: &str, request: Value| {
+        let answered = poll::blocking(SOON, || cluster.call(rpc, &request).ok());
+        answered.unwrap_or_else(|late| panic!("{rpc}: {late}: {:?}", cluster.call(rpc, &request)))
+    };
+    let turn = |n: u32, text: &str| {
+        json!({"user_id": "u", "session_id": "s", "request_id": format!("00000000-0000-4000-8000-{n:012}"),
+            "turns": [{"role": "ROLE_USER", "text": text}]})
+    };
+    let statement = json!({"user_id": "u", "statement": {"kind": "KIND_FACT", "content": "From now on, my cost centre is A-100.",
+        "source": "SOURCE_USER_STATEMENT", "source_quote": "From now on, my cost centre is A-100.",
+        "source_ref": {"turn": {"session_id": "s", "seq": 1}}, "trigger": "TRIGGER_USER_REQUEST"}});
+    let context = |cluster: &Cluster| {
+        let ask = json!({"user_id": "u", "session_id": "s", "task_id": "t", "input": "Which cost centre?"});
+        let answer = served(cluster, "AssembleContext", ask);
+        answer["text"].as_str().expect("a text").to_owned()
+    };
+
+    // First milestone: working memory.
+    cluster.start("working");
+    cluster.start("router");
+    let goal = json!({"user_id": "u", "task_id": "t", "goal": {"sentence": "Book invoice 17.", "acceptance": "It is booked."}});
+    served(&cluster, "CreateTask", goal);
+    assert!(context(&cluster).contains("Book invoice 17."));
+    absent(&cluster, "AppendTurns", turn(1, "From now on, my cost centre is A-100."));
+    absent(&cluster, "Recall", json!({"user_id": "u", "query": "cost centre"}));
+
+    // Second milestone: session memory, with window, anchors and summary.
+    cluster.start("session");
+    served(&cluster, "AppendTurns", turn(1, "From now on, my cost centre is A-100."));
+    for n in 2..14 {
+        served(&cluster, "AppendTurns", turn(n, &format!("Invoice {n} of Bolun Ltd over {n}00 EUR is booked.")));
+    }
+    let window = served(&cluster, "GetWindow", json!({"user_id": "u", "session_id": "s", "max_turns": 3}));
+    assert_eq!(window["turns"].as_array().map(Vec::len), Some(3), "{window}");
+    served(&cluster, "AnchorTurns", json!({"user_id": "u", "session_id": "s", "seqs": [2]}));
+    served(&cluster, "CompressSession", json!({"user_id": "u", "session_id": "s"}));
+    let summaries = served(&cluster, "GetSummaries", json!({"user_id": "u", "session_id": "s"}));
+    assert!(summaries["summaries"].as_array().is_some_and(|made| !made.is_empty()), "{summaries}");
+    let text = context(&cluster);
+    assert!(text.contains("Book invoice 17.") && text.contains("Bolun Ltd"), "{text}");
+    absent(&cluster, "Remember", statement.clone());
+    absent(&cluster, "Recall", json!({"user_id": "u", "query": "cost centre"}));
+
+    // Third milestone: long-term memory, which outlives the session.
+    cluster.start("longterm");
+    served(&cluster, "Remember", statement);
+    served(&cluster, "EndSession", json!({"user_id": "u", "session_id": "s"}));
+    assert!(context(&cluster).contains("my cost centre is A-100"));
+}
+
+/// A port at which connections are neither taken nor refused, as at a machine that is not there: its queue is full.
+fn black_hole(address: &str) -> (TcpListener, Vec<TcpStream>) {
+    let address = address.rsplit("//").next().expect("an address").parse().expect("an address");
+    let listener = TcpListener::bind(address).expect("a free port");
+    let mut before_us = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+        before_us.push(stream);
+    }
+    (listener, before_us)
+}
+
+/// Calls that were given up before the layers were there leave nothing behind: the first call to each layer after it came up is
+/// answered, not with what became of an attempt long before.
+#[test]
+fn d2_the_first_call_after_a_layer_came_up_is_answered() {
+    let mut cluster = Cluster::four_to_start();
+    cluster.start("router");
+    let layers = ["working", "session", "longterm"];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let hasty = |url: String| {
+        runtime.block_on(async {
+            let channel = channel::connect(&EndpointConfig::new(url)).expect("a channel");
+            macro_rules! gives_up {
+                ($client:ident, $method:ident, $request:expr) => {{
+                    let mut request = tonic::Request::new($request);
+                    request.set_timeout(Duration::from_millis(150));
+                    $client::new(channel.clone()).$method(request).await.expect_err("nobody is there");
+                }};
+            }
+            let (user_id, id) = (|| "u".to_owned(), || "t".to_owned());
+            let task = working::GetTaskRequest { user_id: user_id(), task_id: id(), ..Default::default() };
+            gives_up!(WorkingMemoryServiceClient, get_task, task);
+            let window = session::GetWindowRequest { user_id: user_id(), session_id: id(), ..Default::default() };
+            gives_up!(SessionMemoryServiceClient, get_window, window);
+            let recall = longterm::RecallRequest { user_id: user_id(), query: "anything".into(), ..Default::default() };
+            gives_up!(LongTermMemoryServiceClient, recall, recall);
+        });
+    };
+    for absent in [true, false] {
+        if absent {
+            let holes: Vec<_> = layers.iter().map(|layer| black_hole(&cluster.address(layer))).collect();
+            hasty(cluster.url());
+            drop(holes);
+        } else {
+            for layer in layers {
+                cluster.terminate(layer, Duration::from_secs(60));
+            }
+            hasty(cluster.url());
+        }
+        // Longer than an attempt to connect takes.
+        runtime.block_on(strata_runtime::ports::pause(Duration::from_secs(3)));
+        for layer in layers {
+            cluster.start(layer);
+        }
+        let n = u8::from(absent);
+        let goal = json!({"user_id": "u", "task_id": format!("t{n}"), "goal": {"sentence": "Book invoice 17.", "acceptance": "It is booked."}});
+        call(&cluster, "CreateTask", goal);
+        let turns = json!({"user_id": "u", "session_id": format!("s{n}"), "turns": [{"role": "ROLE_USER", "text": "Hello, invoice 17."}]});
+        call(&cluster, "AppendTurns", turns);
+        call(&cluster, "Recall", json!({"user_id": "u", "query": "invoice"}));
+    }
 }

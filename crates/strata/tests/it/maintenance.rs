@@ -1,6 +1,7 @@
 //! Maintenance of a running server: killed in the middle of a run, and over the command line.
 
-use crate::cluster::{Cluster, strata};
+use crate::cluster::{Cluster, caller_vectors, strata};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use strata_api::admin::v1 as admin;
@@ -8,6 +9,7 @@ use strata_api::admin::v1::admin_service_client::AdminServiceClient;
 use strata_api::longterm::v1 as pb;
 use strata_api::longterm::v1::long_term_memory_service_client::LongTermMemoryServiceClient;
 use strata_runtime::channel::{self, EndpointConfig, RpcChannel};
+use strata_testkit::http::{HttpDouble, Reply};
 
 /// Events of each of two users on one topic: more than one summary holds.
 const EVENTS: u32 = 48;
@@ -112,4 +114,55 @@ fn a_dry_run_over_the_command_line_lists_and_changes_nothing() {
     assert!(ctl(&["maintenance", "run", "--rules", "F4,F6"]).contains("nothing to do"));
     assert!(ctl(&["rescan", "--dry-run"]).contains("0 records judged"));
     assert!(ctl(&["status"]).contains("longterm.maintenance"));
+}
+
+/// A model that chooses the first clause of each record it is shown.
+fn chooser() -> HttpDouble {
+    HttpDouble::start(|_, body| {
+        let asked: Value = serde_json::from_str(body).expect("JSON");
+        let records: Value = serde_json::from_str(asked["messages"][1]["content"].as_str().expect("text")).expect("JSON");
+        let first = |record: &Value| {
+            let text = record["text"].as_str().expect("a text").split(',').next().expect("a clause");
+            json!({"text": format!("{text}."), "records": [record["record"]]})
+        };
+        let said = json!({"sentences": records.as_array().expect("a list").iter().map(first).collect::<Vec<_>>()});
+        Reply::ok(json!({"choices": [{"message": {"role": "assistant", "content": said.to_string()}}]}).to_string())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f5_the_summariser_words_summaries_of_long_term_memory_unless_it_is_told_not_to() {
+    let model = chooser();
+    let env = |consolidation: bool| {
+        vec![
+            ("STRATA_SUMMARISER__URL", model.base()),
+            ("STRATA_SUMMARISER__MODEL", "m".to_owned()),
+            ("STRATA_SUMMARISER__CONSOLIDATION", consolidation.to_string()),
+            ("STRATA_POLICY__FORGETTING__CONSOLIDATE_OVER", "5".to_owned()),
+        ]
+    };
+    let four: Vec<(&str, String)> = caller_vectors().into_iter().chain(env(true)).collect();
+    let forms: [(&dyn Fn() -> Cluster, bool); 3] = [
+        (&|| Cluster::quick(false, &env(true)), true),
+        (&|| Cluster::four_with(&four, false), true),
+        (&|| Cluster::quick(false, &env(false)), false),
+    ];
+    for (start, asks) in forms {
+        let (cluster, before) = (start(), model.seen().len());
+        let channel = channel::connect(&EndpointConfig::new(cluster.url())).expect("a channel");
+        for n in 0..7 {
+            let content = format!("The meter in hall {n} showed {n}77 litres, the hall was warm");
+            let statement = pb::Statement { source_quote: content.clone(), content, ..event(n) };
+            let request = pb::RememberRequest { user_id: "u1".into(), statement: Some(statement), ..Default::default() };
+            LongTermMemoryServiceClient::new(channel.clone()).remember(request).await.expect("stored");
+        }
+        let listed = strata(&["ctl", "--server", &cluster.url(), "maintenance", "dry-run"]);
+        assert!(listed.status.success() && String::from_utf8_lossy(&listed.stdout).contains("F5"));
+        assert_eq!(model.seen().len(), before, "a dry run asks nobody");
+        assert_eq!(run(&channel).await.expect("to its end"), 8, "a summary and its members");
+        let records = all(&channel, "u1").await;
+        let summary = records.iter().find(|record| record.kind() == pb::Kind::Summary).expect("a summary");
+        assert_eq!((summary.reason.contains("model"), summary.content.contains("warm")), (asks, !asks), "{}", summary.content);
+        assert_eq!(model.seen().len() - before, usize::from(asks));
+    }
 }

@@ -129,7 +129,7 @@ fn a201_a20_one_trace_id_goes_from_the_router_over_the_layers_into_the_stores() 
     }
 }
 
-fn scrape(port: u16) -> Option<String> {
+pub fn scrape(port: u16) -> Option<String> {
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
     let mut text = String::new();
@@ -137,6 +137,13 @@ fn scrape(port: u16) -> Option<String> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     Some(body.to_owned())
+}
+
+/// The value of a metric at the endpoint, of the first series that has this label.
+pub fn metric(port: u16, name: &str, label: &str) -> Option<f64> {
+    let text = scrape(port)?;
+    let mut series = text.lines().filter(|line| line.starts_with(name) && line.contains(label));
+    series.next()?.rsplit(' ').next()?.parse().ok()
 }
 
 #[test]

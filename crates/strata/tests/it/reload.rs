@@ -1,6 +1,7 @@
 //! The configuration file of a running server: `policy` and `modes` follow it, a bad file changes nothing.
 
-use crate::cluster::{READY, model_dir, strata};
+use crate::cluster::{READY, free_port, model_dir, strata};
+use crate::observability::metric;
 use serde_json::{Value, json};
 use std::{path::Path, time::Duration};
 use strata_testkit::process::Child9;
@@ -55,9 +56,13 @@ fn follows(write: impl Fn(&Path, &str)) {
     std::fs::create_dir(&mount).expect("a folder");
     let config = mount.join("strata.toml");
     let port = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a port").port();
+    let metrics = free_port();
+    let refused = || metric(metrics, "strata_config_refused", "file=\"config\"");
+    let alarm =
+        |on: f64| strata_testkit::poll::blocking(Duration::from_secs(30), || refused().filter(|seen| (seen - on).abs() < 0.5));
     let with = |rest: &str| {
         format!(
-            "data_dir = {:?}\n[server]\nlisten = \"127.0.0.1:{port}\"\n{rest}",
+            "data_dir = {:?}\n[server]\nlisten = \"127.0.0.1:{port}\"\n[telemetry]\nprometheus_listen = \"127.0.0.1:{metrics}\"\n{rest}",
             folder.path().join("data").display().to_string()
         )
     };
@@ -84,13 +89,16 @@ fn follows(write: impl Fn(&Path, &str)) {
     let refusal = propose(&url, 2).expect_err("WRITE_OFF refuses");
     assert!(refusal.contains("LAYER_WRITE_OFF"), "{refusal}");
 
-    // A bad file is refused as a whole: still WRITE_OFF.
+    alarm(0.0).expect("nothing is wrong");
+    // A bad file is refused as a whole: still WRITE_OFF, and whoever watches is told.
     write(&config, &with("[modes]\nlongterm = \"NORMAL\"\n[policy.recall]\nfloor = -1.0\n"));
     server.wait_for_line(Duration::from_secs(20), |line| line.contains("is refused"));
     assert!(propose(&url, 3).is_err());
+    alarm(1.0).expect("the alarm is on");
 
     write(&config, &with("[modes]\nlongterm = \"NORMAL\"\n"));
     reloaded(&mut server, 2);
     propose(&url, 4).expect("NORMAL again");
+    alarm(0.0).expect("the alarm is off");
     assert_eq!(server.terminate(Duration::from_secs(25)).code(), Some(0));
 }

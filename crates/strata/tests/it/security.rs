@@ -1,7 +1,8 @@
 //! Who may do what, over the wire and against real processes: every method with every role, keys that are made and ended while
 //! the service runs, modes, TLS between all parties, tokens, limits of one tenant, and metrics without secrets.
 
-use crate::cluster::{Cluster, strata};
+use crate::cluster::{Cluster, ROLES, free_port, strata};
+use crate::observability::metric;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ async fn knock(channel: &RpcChannel, path: &'static str, key: Option<&str>) -> O
         request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
     }
     let path = http::uri::PathAndQuery::from_static(path);
-    match client.streaming(request, path, strata_testkit::codec::Raw).await {
+    match client.streaming(request, path, strata_api::codec::Raw).await {
         Err(status) => Some(strata_api::error::fault(&status)),
         Ok(mut answers) => answers.get_mut().message().await.err().map(|status| strata_api::error::fault(&status)),
     }
@@ -314,6 +315,203 @@ fn four_processes_over_mutual_tls_with_tokens_and_certificates_that_change() {
     let stranger = || !ctl(&cluster, &token, &old).status.success();
     poll::blocking(SOON, || stranger().then_some(())).expect("the old ones are not");
     assert!(!cluster.printed(&token), "a token was logged");
+}
+
+/// Quotas follow the configuration file: each refusal names the quota, its limit and what helps, and ends when the file says so.
+#[test]
+fn quotas_of_records_and_bytes_follow_the_file_and_say_what_helps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cluster = serving(folder.path(), &keys());
+    quotas(folder.path(), &cluster, &["all"]);
+}
+
+#[test]
+fn quotas_of_four_processes_are_those_of_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("strata.toml");
+    std::fs::write(&config, keys()).expect("written");
+    let cluster = Cluster::four_with(
+        &[("STRATA_CONFIG", config.display().to_string()), ("STRATA_EMBEDDER__KIND", "none".to_owned())],
+        false,
+    );
+    quotas(folder.path(), &cluster, &ROLES);
+}
+
+fn quotas(folder: &Path, cluster: &Cluster, processes: &[&str]) {
+    let (all, mut reloads) = (secret("all"), 0);
+    let mut follow = |quotas: &str| {
+        reloads += 1;
+        let next = folder.join("next");
+        std::fs::write(&next, format!("{quotas}{}", keys())).expect("written");
+        std::fs::rename(&next, folder.join("strata.toml")).expect("renamed");
+        let times = |process: &&str| cluster.lines(process).iter().filter(|line| line.contains("quotas were reloaded")).count();
+        poll::blocking(SOON, || processes.iter().all(|process| times(process) >= reloads).then_some(()))
+            .expect("the file is followed");
+    };
+    let say = |user: &str, n: u32| {
+        let text = format!("My badge has the number {n}77.");
+        let statement = json!({"user_id": user, "statement": {"kind": "FACT", "content": text, "source": "USER_STATEMENT",
+            "source_quote": text, "trigger": "USER_REQUEST", "key": format!("badge.n{n}")}});
+        ctl(cluster, &all, &["call", "Remember", &statement.to_string()])
+    };
+    out(&say("ada", 1));
+    out(&say("bob", 1));
+    let refused = |output: &Output, quota: &str, limit: &str| {
+        let said = err(output);
+        assert!(said.contains("LIMIT_REACHED") && said.contains(&format!("quota {quota} of {limit}")), "{said}");
+        assert!(said.contains("erase") && said.contains("quotas.tenants"), "{said}");
+    };
+    follow("[quotas.tenants.t1]\nrecords_per_user = 2\n");
+    out(&say("ada", 2));
+    refused(&say("ada", 3), "records_per_user", "2");
+    // What is there is served, and the same statement again is no new record.
+    out(&say("ada", 2));
+    out(&ctl(cluster, &all, &["call", "ListMemories", "{\"user_id\": \"ada\"}"]));
+    out(&say("bob", 2));
+    follow("[quotas.tenants.t1]\nrecords = 5\n");
+    out(&say("ada", 3));
+    refused(&say("cleo", 1), "records", "5");
+    // Erasing makes room, as it says.
+    let erased = ctl(cluster, &all, &["erase", "--user", "bob", "--reason", "makes room", "--everything"]);
+    assert!(erased.status.code().is_some_and(|code| code == 0 || code == 2), "{}", String::from_utf8_lossy(&erased.stderr));
+    poll::blocking(SOON, || say("cleo", 1).status.success().then_some(())).expect("room");
+    // Another tenant's quota is not this one's.
+    follow("[quotas.tenants.t2]\nrecords = 1\n");
+    out(&say("ada", 4));
+    // A wrong file changes nothing and is told.
+    let next = folder.join("next");
+    std::fs::write(&next, format!("[quotas.each]\nbytes_per_second = -1\n{}", keys())).expect("written");
+    std::fs::rename(&next, folder.join("strata.toml")).expect("renamed");
+    poll::blocking(SOON, || cluster.printed("quotas.each.bytes_per_second").then_some(())).expect("the mistake is named");
+    out(&say("ada", 5));
+    follow("[quotas.each]\nbytes_per_second = 10\n");
+    let said = poll::blocking(SOON, || {
+        let output = say("ada", 6);
+        (!output.status.success()).then(|| err(&output))
+    });
+    let said = said.expect("more was sent than may be");
+    assert!(
+        said.contains("OVERLOADED") && said.contains("bytes_per_second of 10") && said.contains("retrying is safe after"),
+        "{said}"
+    );
+}
+
+/// Whoever runs it sees that a certificate is over: in the metric and its alert, in the log of the process, and in what a caller is
+/// told, whichever side's it is.
+#[test]
+fn an_expired_certificate_of_either_side_is_named_to_callers_and_in_the_log() {
+    let secured = Secured::new();
+    let mut cluster = Cluster::idle_four(&secured.env(), true);
+    let port = free_port();
+    for role in ROLES {
+        if role == "router" {
+            cluster.set_env("STRATA_TELEMETRY__PROMETHEUS_LISTEN", &format!("127.0.0.1:{port}"));
+        }
+        cluster.start(role);
+    }
+    let left = || metric(port, "strata_tls_certificate_expires_seconds", "use=\"public\"");
+    poll::blocking(SOON, || left().filter(|seconds| *seconds > 86_400.0)).expect("years are left");
+    let token = secured.token(&json!({}));
+    let status = || secured.ctl(&cluster, &token, &["call", "ListSessions", "{}"]);
+    poll::blocking(SOON, || status().status.success().then_some(())).expect("all four have found each other");
+    // The caller's: the server says so in its refusal.
+    let issued = secured.authority.issue(2021);
+    secured.put("old.crt", &issued.certificate);
+    secured.put("old.key", &issued.key);
+    let (ca, certificate, key) = (secured.path("ca.crt"), secured.path("old.crt"), secured.path("old.key"));
+    let old = ["--ca-file", &ca, "--certificate-file", &certificate, "--private-key-file", &key, "status"];
+    let said = err(&ctl(&cluster, &token, &old));
+    assert!(said.contains("TLS") && said.contains("CertificateExpired"), "{said}");
+    // The servers': they follow the files, and every process says so.
+    secured.certificates(2021);
+    for role in ROLES {
+        let told = || cluster.lines(role).iter().any(|line| line.contains("the certificate has expired")).then_some(());
+        poll::blocking(SOON, told).unwrap_or_else(|late| panic!("{late}: {role}"));
+    }
+    poll::blocking(SOON, || left().filter(|seconds| *seconds < 0.0)).expect("the alert's metric says so");
+    let said = err(&status());
+    assert!(said.contains("the TLS handshake failed") && said.contains("certificate expired"), "{said}");
+    // Renewed, all goes on without a restart.
+    secured.certificates(2102);
+    poll::blocking(SOON, || status().status.success().then_some(())).expect("the new ones are in force");
+}
+
+/// Calls of the administration that change nothing, so that the audit has nothing to say of them.
+const ADMIN_READS: [&str; 7] =
+    ["GetStatus", "GetModes", "ListApiKeys", "GetQuality", "WatchDecisions", "ListAudit", "VerifyAudit"];
+
+/// Each of the others, how it is done here, and what the audit then says: action, and subject where it names something.
+const ADMIN_CHANGES: [(&str, &[&str], &str, &str); 10] = [
+    ("SetMode", &["mode", "set", "session", "normal", "--reason", "a drill"], "MODE_SET", "session NORMAL"),
+    ("CreateApiKey", &["keys", "create", "ci", "--roles", "reader"], "API_KEY_CREATED", "ci"),
+    ("RevokeApiKey", &["keys", "revoke", "ci", "--reason", "a drill"], "API_KEY_REVOKED", "ci"),
+    ("Reindex", &["call", "Reindex"], "REINDEX", ""),
+    ("Backup", &["backup"], "BACKUP", ".sqlite"),
+    ("VerifyConsistency", &["verify", "--repair"], "INDEX_REPAIR", ""),
+    ("RunMaintenance", &["maintenance", "run", "--user", "ada", "--rules", "F1,F2"], "MAINTENANCE_RUN", "F1 F2"),
+    ("Rescan", &["rescan", "--user", "ada"], "RESCAN", ""),
+    ("SampleForReview", &["call", "SampleForReview", "{\"count\": 1}"], "REVIEW_SAMPLED", "1"),
+    ("SubmitReview", &["call", "SubmitReview"], "REVIEWED", "SOUND"),
+];
+
+#[test]
+fn every_admin_call_that_changes_something_is_in_the_audit_with_who_and_what_and_nothing_of_the_content() {
+    let methods: Vec<&str> =
+        METHODS.iter().filter_map(|method| method.path.strip_prefix("/strata.admin.v1.AdminService/")).collect();
+    for method in &methods {
+        let changes = ADMIN_CHANGES.iter().any(|(name, ..)| name == method);
+        assert!(changes != ADMIN_READS.contains(method), "{method}: say here whether it changes something");
+    }
+    assert_eq!(methods.len(), ADMIN_READS.len() + ADMIN_CHANGES.len());
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let backups = folder.path().join("backups");
+    std::fs::create_dir(&backups).expect("a folder");
+    let cluster = serving(folder.path(), &format!("[storage]\nbackup_dir = {backups:?}\n{}", keys()));
+    let (operator, auditor, all) = (secret("operator"), secret("auditor"), secret("all"));
+    // Said in a turn, so that it is in force and there is something to draw from.
+    let text = "From now on, always answer in English.";
+    let turns = json!({"user_id": "ada", "session_id": "s", "turns": [{"role": "USER", "text": text}]});
+    out(&ctl(&cluster, &all, &["call", "AppendTurns", &turns.to_string()]));
+    let statement = json!({"user_id": "ada", "statement": {"kind": "PREFERENCE", "content": text, "source": "USER_STATEMENT",
+        "source_quote": text, "source_ref": {"turn": {"session_id": "s", "seq": 1}}, "trigger": "USER_REQUEST"}});
+    let written = out(&ctl(&cluster, &all, &["call", "Remember", &statement.to_string()]));
+    assert!(written.contains("ACTIVE"), "{written}");
+    out(&ctl(
+        &cluster,
+        &all,
+        &["call", "Recall", &json!({"user_id": "ada", "query": "Shall I always answer in English?"}).to_string()],
+    ));
+    let listed = || -> Vec<Value> {
+        let text = out(&ctl(&cluster, &auditor, &["audit"]));
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let mut sample = String::new();
+    for (method, args, action, subject) in ADMIN_CHANGES {
+        let before = listed().len();
+        let mut args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        if method == "SubmitReview" {
+            args.push(json!({"sample_id": sample, "verdict": "REVIEW_VERDICT_SOUND"}).to_string());
+        }
+        let answer = out(&ctl(&cluster, &operator, &args.iter().map(String::as_str).collect::<Vec<_>>()));
+        if method == "SampleForReview" {
+            let answer: Value = serde_json::from_str(&answer).expect("JSON");
+            sample = answer.pointer("/samples/0/sample_id").and_then(Value::as_str).expect("a sample").to_owned();
+        }
+        let entries = listed();
+        let new = entries[before..].iter().find(|entry| entry["action"] == *action);
+        let new = new.unwrap_or_else(|| panic!("{method} is not in the audit: {:?}", &entries[before..]));
+        assert_eq!(new["actor"], "key:operator", "{new}");
+        assert!(new["time"].is_string() && new["subject"].as_str().unwrap_or_default().contains(subject), "{new}");
+    }
+    // What operators are refused leaves nothing, and what users said is nowhere.
+    let before = listed().len();
+    assert!(err(&ctl(&cluster, &secret("reader"), &["backup"])).contains("ROLE_MISSING"));
+    assert!(err(&ctl(&cluster, &operator, &["maintenance", "run", "--rules", "English"])).contains("rules[0]"));
+    let entries = listed();
+    assert_eq!(entries.len(), before);
+    assert!(entries.iter().all(|entry| !entry.to_string().contains("English")), "{entries:?}");
+    out(&ctl(&cluster, &auditor, &["audit", "--verify"]));
 }
 
 #[test]

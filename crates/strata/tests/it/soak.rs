@@ -229,7 +229,7 @@ async fn check(url: &str, number: u64, known: &Known) {
 }
 
 /// Runs the clients while `faults` happens, then checks what they were told; answers how many calls they made.
-fn under_load(cluster: &mut Cluster, boards: bool, faults: impl FnOnce(&mut Cluster)) -> (u64, u64) {
+pub fn under_load(cluster: &mut Cluster, boards: bool, faults: impl FnOnce(&mut Cluster)) -> (u64, u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (stop, counts, url) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()), cluster.url());
     let clients: Vec<_> = (0..CLIENTS)
@@ -247,7 +247,7 @@ fn under_load(cluster: &mut Cluster, boards: bool, faults: impl FnOnce(&mut Clus
     (counts.calls.load(Ordering::Relaxed), counts.retries.load(Ordering::Relaxed))
 }
 
-fn env() -> Vec<(&'static str, String)> {
+pub fn env() -> Vec<(&'static str, String)> {
     vec![
         ("STRATA_EMBEDDER__KIND", "caller".into()),
         ("STRATA_EMBEDDER__MODEL", "test@1".into()),
@@ -261,7 +261,7 @@ fn seconds(name: &str, default: u64) -> Duration {
 }
 
 /// Waits while the load goes on.
-fn load_for(time: Duration) {
+pub fn load_for(time: Duration) {
     let watch = Stopwatch::start();
     drop(poll::blocking(time + Duration::from_secs(1), || (watch.elapsed() >= time).then_some(())));
 }

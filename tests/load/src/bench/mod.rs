@@ -67,6 +67,7 @@ const ORDER: &[&str] = &[
     "overload_3x",
     "embed_builtin",
     "board_memory",
+    "get_task_growth",
     "rss_router",
     "rss_all_in_one",
 ];
@@ -120,6 +121,7 @@ impl Bench {
         self.durable().await;
         self.cluster().await;
         self.row("board_memory", Box::pin(memory::boards(&site))).await;
+        self.row("get_task_growth", Box::pin(memory::growth(&site))).await;
         self.row("recall_qdrant", Box::pin(qdrant::recall(&site))).await;
         if self.full {
             self.row("recall_growth", Box::pin(longterm::growth(&site))).await;

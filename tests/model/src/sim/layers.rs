@@ -1,5 +1,5 @@
-//! Working and long-term memory of the simulation: boards and records in maps, over the same pure rules as the roles, behind
-//! the real stack of layers. They keep the history that everything is checked against.
+//! Working, session and long-term memory of the simulation: boards, facts and records in maps, over the same pure rules as the
+//! roles, behind the real stack of layers. They keep the history that everything is checked against.
 
 use super::{Shared, USER};
 use crate::bug::Bug;
@@ -14,9 +14,10 @@ use strata_api::common::v1 as common_pb;
 use strata_api::convert::common;
 use strata_api::internal::v1 as internal;
 use strata_api::longterm::v1 as longterm;
+use strata_api::session::v1 as session;
 use strata_api::working::v1 as working;
 use strata_core::policy::ownership::{admits_erase_epoch, invariant, next_epoch};
-use strata_core::policy::promotion::{AtTargetNow, at_target};
+use strata_core::policy::promotion::{AtTargetNow, Origin, at_target};
 use strata_core::policy::working::{Board, Content, FactWrite, Goal, Ownership, Seal, Settle, ended, seal_falls_at};
 use strata_core::record::Value;
 use strata_core::time::{HOUR, SECOND};
@@ -40,10 +41,10 @@ pub(crate) enum Layer {
     Longterm,
 }
 
-/// A write that a board took.
+/// A write that a board or a session took.
 #[derive(Clone, Debug)]
 struct Taken {
-    task: String,
+    scope: String,
     key: String,
     value: String,
     epoch: u64,
@@ -55,6 +56,14 @@ struct Held {
     key: String,
     value: String,
     epoch: u64,
+}
+
+/// A fact of a session: it holds no seal, only the epoch of one (rule P5).
+#[derive(Clone, Debug)]
+struct Said {
+    value: String,
+    epoch: u64,
+    overlay: bool,
 }
 
 /// What the target noted of a promotion: the key and the epoch it was applied at, or none where it was aborted.
@@ -74,6 +83,10 @@ struct Target {
 struct Stores {
     boards: BTreeMap<String, Board>,
     ended: BTreeSet<String>,
+    /// Facts by session and key.
+    sessions: BTreeMap<String, BTreeMap<String, Said>>,
+    /// Epochs of seals that sessions answered, by session and key.
+    given: BTreeMap<(String, String), u64>,
     taken: Vec<Taken>,
     /// Seals that boards acknowledged: of which promotion, at which epoch, and when they fall.
     seals: BTreeMap<(String, String), (String, u64, Timestamp)>,
@@ -227,9 +240,9 @@ impl Layers {
         // Epochs of a key grow, store by store.
         let mut last: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for taken in &stores.taken {
-            let before = last.insert((&taken.task, &taken.key), taken.epoch).unwrap_or_default();
+            let before = last.insert((&taken.scope, &taken.key), taken.epoch).unwrap_or_default();
             if !invariant::stores_never_step_back(before, taken.epoch) {
-                self.shared.broken("a board took a write of an older epoch".to_owned());
+                self.shared.broken("a board or a session took a write of an older epoch".to_owned());
             }
         }
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
@@ -240,11 +253,20 @@ impl Layers {
             }
         }
         // What a board shows is what it took last.
+        let newest = |scope: &str, key: &str| {
+            let of = |taken: &&Taken| taken.scope == scope && taken.key == key;
+            stores.taken.iter().rev().find(of).map(|taken| taken.value.clone())
+        };
+        for (session, facts) in &stores.sessions {
+            for (key, fact) in facts {
+                if newest(session, key).as_ref() != Some(&fact.value) {
+                    self.shared.broken("a session does not show what it took last".to_owned());
+                }
+            }
+        }
         for (task, board) in &stores.boards {
             for (key, fact) in &board.facts {
-                let of = |taken: &&Taken| taken.task == *task && taken.key == key.as_str();
-                let newest = stores.taken.iter().rev().find(of).map(|taken| taken.value.as_str());
-                if newest != Some(text(&fact.content).as_str()) {
+                if newest(task, key.as_str()) != Some(text(&fact.content)) {
                     self.shared.broken("a board does not show what it took last".to_owned());
                 }
                 let now = self.ports[0].clock.now();
@@ -270,10 +292,18 @@ impl Layers {
         if !entry.open && committed != (applied == 1) {
             self.shared.broken(format!("a promotion that was applied {applied} times ended {}", entry.state));
         }
-        let fact = entry.source.as_ref().and_then(|(task, key)| {
-            stores.boards.get(task).and_then(|board| FactKey::new(key.as_str()).ok().and_then(|key| board.facts.get(&key)))
-        });
-        if committed && !lost && fact.is_some_and(|fact| fact.ownership != Ownership::Overlay) {
+        let is_overlay = match &entry.source {
+            Origin::TaskFact { task_id, key } => {
+                let fact = FactKey::new(key.as_str()).ok().and_then(|key| stores.boards.get(task_id)?.facts.get(&key));
+                fact.is_none_or(|fact| fact.ownership == Ownership::Overlay)
+            }
+            Origin::SessionFact { session_id, key } => {
+                let fact = stores.sessions.get(session_id).and_then(|facts| facts.get(key));
+                fact.is_none_or(|fact| fact.overlay)
+            }
+            Origin::TurnQuote { .. } => true,
+        };
+        if committed && !lost && !is_overlay {
             self.shared.broken("the source of a committed promotion is no overlay".to_owned());
         }
     }
@@ -294,6 +324,10 @@ fn text(content: &Content) -> String {
     }
 }
 
+fn stale(epoch: u64) -> Fault {
+    Fault::new(Reason::StaleEpoch, "an older epoch").with("current_value", epoch.to_string())
+}
+
 fn owner() -> Owner {
     Owner { tenant: TenantId::new("t1").expect("an id"), user: UserId::new(USER).expect("an id"), agent: None }
 }
@@ -310,7 +344,7 @@ impl Serving {
         let answer = match self.layer {
             Layer::Working => self.working(&mut stores, method, &claims, &message),
             Layer::Longterm => self.longterm(&mut stores, method, &claims, &message),
-            Layer::Session => Err(Fault::unavailable("session memory")),
+            Layer::Session => self.session(&mut stores, method, &claims, &message),
         };
         let outcome = answer.as_ref().map_or_else(|fault| fault.reason.name(), |_| "done");
         self.shared.log(&format!("{:?} {method} {outcome}", self.layer));
@@ -432,8 +466,85 @@ impl Serving {
         if stores.doing.get(&claims.caller.id).is_some_and(|(value, told)| *told && *value == wire.value) {
             self.shared.broken("a board was written below a level that owned the key, and the router knew".to_owned());
         }
-        stores.taken.push(Taken { task: r.task_id.clone(), key: wire.key.clone(), value: wire.value.clone(), epoch });
+        stores.taken.push(Taken { scope: r.task_id.clone(), key: wire.key.clone(), value: wire.value.clone(), epoch });
         done(&working::PutFactsResponse { facts: vec![working::Fact { epoch, ..wire.clone() }], version })
+    }
+
+    fn session(&self, stores: &mut Stores, method: &str, claims: &Claims, message: &[u8]) -> Answer {
+        let wire = |(key, said): (&String, &Said)| session::SessionFact {
+            key: key.clone(),
+            value: said.value.clone(),
+            seq: 1,
+            epoch: said.epoch,
+            overlay: said.overlay,
+            ..Default::default()
+        };
+        match method {
+            "PutFacts" => self.put_session_facts(stores, claims, &body(message)?),
+            "GetFacts" => {
+                let r: session::GetFactsRequest = body(message)?;
+                let facts = stores.sessions.entry(r.session_id).or_default().iter().map(wire).collect();
+                done(&session::GetFactsResponse { facts, ..Default::default() })
+            }
+            // What a turn says is no matter here.
+            "GetTurns" => done(&session::GetTurnsResponse::default()),
+            "SealFact" => {
+                let r: internal::SealFactRequest = body(message)?;
+                let epoch = claims.require_write()?.epoch;
+                let facts = stores.sessions.entry(r.session_id.clone()).or_default();
+                let said = facts.get_mut(&r.key).ok_or_else(|| Fault::not_found("fact", r.key.clone()))?;
+                if said.overlay {
+                    return Err(Fault::new(Reason::FactOwnedByOtherLayer, "an overlay"));
+                }
+                if said.epoch > epoch {
+                    return Err(stale(said.epoch));
+                }
+                if self.shared.bug != Some(Bug::NoSeal) {
+                    said.epoch = epoch;
+                }
+                let fact = session::SessionFact { epoch, ..wire((&r.key, said)) };
+                stores.given.insert((r.session_id, r.key), epoch);
+                done(&internal::SealFactResponse { fact: Some(fact) })
+            }
+            "OverlayFacts" => {
+                let r: internal::OverlayFactsRequest = body(message)?;
+                let facts = stores.sessions.entry(r.session_id).or_default();
+                let mut known = 0;
+                for key in &r.keys {
+                    if let Some(said) = facts.get_mut(key) {
+                        said.overlay = true;
+                        known += 1;
+                    }
+                }
+                done(&internal::OverlayFactsResponse { known })
+            }
+            _ => Err(Fault::new(Reason::NotServed, "not in the simulation")),
+        }
+    }
+
+    fn put_session_facts(&self, stores: &mut Stores, claims: &Claims, r: &session::PutFactsRequest) -> Answer {
+        let epoch = claims.require_write()?.epoch;
+        let Some(wire) = r.facts.first() else { return Err(Fault::field("facts", "must not be empty")) };
+        let facts = stores.sessions.entry(r.session_id.clone()).or_default();
+        let careless = self.shared.bug == Some(Bug::SkipEpochCheck);
+        if let Some(said) = facts.get(&wire.key) {
+            if said.overlay {
+                return Err(Fault::new(Reason::FactOwnedByOtherLayer, "an overlay"));
+            }
+            if said.epoch > epoch && !careless {
+                return Err(stale(said.epoch));
+            }
+        }
+        facts.insert(wire.key.clone(), Said { value: wire.value.clone(), epoch, overlay: false });
+        if stores.given.get(&(r.session_id.clone(), wire.key.clone())).is_some_and(|given| epoch < *given) {
+            self.shared.broken("a sealed source was written".to_owned());
+        }
+        if stores.doing.get(&claims.caller.id).is_some_and(|(value, told)| *told && *value == wire.value) {
+            self.shared.broken("a session was written below a level that owned the key, and the router knew".to_owned());
+        }
+        stores.taken.push(Taken { scope: r.session_id.clone(), key: wire.key.clone(), value: wire.value.clone(), epoch });
+        let facts = vec![session::SessionFact { epoch, ..wire.clone() }];
+        done(&session::PutFactsResponse { facts })
     }
 
     fn seal(&self, stores: &mut Stores, r: &internal::SealRequest) -> Answer {

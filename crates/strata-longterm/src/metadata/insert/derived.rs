@@ -12,6 +12,11 @@ use strata_core::policy::status;
 use strata_core::record::{Kind, Sensitivity, Status, Tier};
 use strata_core::{Fault, MemoryId, Timestamp};
 
+/// Why a summary is there: in its record, its history and the audit.
+const MADE_BY_RULE: &str = "F5: stands for what was said often on one topic";
+/// The same, where a model chose the clauses.
+const MADE_BY_MODEL: &str = "F5: stands for what was said often on one topic, in clauses that a model chose";
+
 /// State of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SummaryState {
@@ -120,6 +125,8 @@ pub struct Making<'a> {
     pub gated: &'a Gated,
     /// Its id and terms.
     pub material: &'a Material,
+    /// A model chose its words.
+    pub by_model: bool,
     /// What it stands for, oldest first, with their states.
     pub members: &'a [(MemoryId, Status)],
     /// Event times of the oldest and the newest.
@@ -155,7 +162,7 @@ pub fn summary(db: &Connection, w: &Writing<'_>, settings: &GateSettings, making
             may_replace: None,
         },
         rule: "F5",
-        reason: "F5: stands for what was said often on one topic".to_owned(),
+        reason: if making.by_model { MADE_BY_MODEL } else { MADE_BY_RULE }.to_owned(),
         findings: Vec::new(),
     };
     let mut new = draft(w, settings, making.gated, making.material, &ruling, making.span.1);
@@ -172,7 +179,7 @@ pub fn summary(db: &Connection, w: &Writing<'_>, settings: &GateSettings, making
     write_terms(db, &new, &making.material.terms)?;
     derive(db, &new, making.members)?;
     set_state(db, &new, SummaryState::Current)?;
-    announce(db, w, &new, "F5")?;
+    announce(db, w, &new, "F5", "")?;
     if let Some(old) = making.replaces
         && let Some(old) = by_id(db, old)?
     {

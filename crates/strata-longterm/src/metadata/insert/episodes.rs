@@ -22,8 +22,10 @@ pub struct Archived {
     pub turns: Option<(u32, Timestamp, Timestamp)>,
     /// Keep the summary only.
     pub summary_only: bool,
-    /// The whole session is there, and the summary with it.
+    /// All of it is there, and the summary with it.
     pub complete: bool,
+    /// With `complete`: last turn of a topic that has ended; later turns are another episode's (rule S7).
+    pub closes: Option<u32>,
     /// Id of a new episode.
     pub new_id: MemoryId,
     /// A vector for each turn of the gated value, with the name of their model.
@@ -38,33 +40,20 @@ pub struct Archived {
 pub fn episode(db: &Connection, w: &Writing<'_>, gated: &GatedEpisode, part: &Archived) -> Result<Option<Episode>, Fault> {
     let known = episodes::of_session(db, w.stored, &part.session, part.incarnation)?;
     let expire = w.now.plus(limits::ARCHIVED_TURN_DAYS * DAY);
+    let begun = known.as_ref().map_or(0, |known| known.through);
     let mut found = match (known, part.turns) {
+        // A part that comes again, late, is no beginning.
+        (Some(known), Some((last, ..))) if known.closed && begun == part.after && last > begun => {
+            begin(db, w, part, begun + 1, expire)?
+        }
         (Some(known), _) => known,
         (None, None) => return Ok(None),
-        (None, Some((_, first, last))) => {
-            if episodes::count(db, w.stored)? >= limits::EPISODES {
-                return Err(Fault::limit("episodes", limits::EPISODES, "episodes of one owner"));
-            }
-            Episode {
-                episode_id: part.new_id,
-                owner: w.owner.clone(),
-                session: part.session.clone(),
-                incarnation: part.incarnation,
-                from_time: first,
-                to_time: last,
-                summary: Vec::new(),
-                through: 0,
-                kept: 0,
-                complete: false,
-                create_time: w.now,
-                turns_expire_time: expire,
-                findings: Vec::new(),
-            }
-        }
+        (None, Some(_)) => begin(db, w, part, 1, expire)?,
     };
     let mut changed = false;
     // Another call that was faster has brought these turns, or some of them: the caller goes on behind them.
-    if let Some((last, _, time)) = part.turns.filter(|(last, ..)| found.through == part.after && *last > found.through) {
+    let follows = |last: u32| !found.closed && found.through == part.after && last > found.through;
+    if let Some((last, _, time)) = part.turns.filter(|(last, ..)| follows(*last)) {
         found.to_time = time;
         found.through = last;
         found.complete = false;
@@ -79,8 +68,12 @@ pub fn episode(db: &Connection, w: &Writing<'_>, gated: &GatedEpisode, part: &Ar
         }
         changed = true;
     }
-    if part.complete && !found.complete && part.turns.is_none() {
+    // Another call may have brought turns of the next topic meanwhile: they end the episode, not this one.
+    let closes = part.closes == Some(found.through);
+    let completes = if part.closes.is_some() { closes } else { !found.complete };
+    if part.complete && completes && !found.closed && part.turns.is_none() {
         found.complete = true;
+        found.closed = closes;
         found.summary = gated.summary().to_vec();
         // Of an earlier summary, made before the session went on, nothing stays.
         found.findings.retain(|finding| finding.rule == "S14");
@@ -105,4 +98,29 @@ pub fn episode(db: &Connection, w: &Writing<'_>, gated: &GatedEpisode, part: &Ar
         episodes::expire(db, w.now)?;
     }
     Ok(Some(found))
+}
+
+/// An episode without turns yet.
+fn begin(db: &Connection, w: &Writing<'_>, part: &Archived, from: u32, expire: Timestamp) -> Result<Episode, Fault> {
+    if episodes::count(db, w.stored)? >= limits::EPISODES {
+        return Err(Fault::limit("episodes", limits::EPISODES, "episodes of one owner"));
+    }
+    let (first, last) = part.turns.map_or((w.now, w.now), |(_, first, last)| (first, last));
+    Ok(Episode {
+        episode_id: part.new_id,
+        owner: w.owner.clone(),
+        session: part.session.clone(),
+        incarnation: part.incarnation,
+        from_time: first,
+        to_time: last,
+        summary: Vec::new(),
+        from,
+        through: from - 1,
+        kept: 0,
+        complete: false,
+        closed: false,
+        create_time: w.now,
+        turns_expire_time: expire,
+        findings: Vec::new(),
+    })
 }

@@ -105,6 +105,7 @@ fn identity() -> EmbedderIdentity {
         min_similarity: 0.25,
         duplicate_similarity: 0.9,
         conflict_similarity: 0.6,
+        topic_similarity: 0.3,
     }
 }
 

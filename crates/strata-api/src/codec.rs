@@ -1,6 +1,6 @@
-//! Encoded messages in, encoded messages out: for calls of any method.
+//! Encoded messages in, encoded messages out: for calls of any method, whose messages are dynamic.
 
-use prost::bytes::{Buf as _, BufMut as _};
+use bytes::{Buf as _, BufMut as _};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
