@@ -28,7 +28,7 @@ struct Count {
 
 /// Prints precision and recall per key and every row that is not as judged; the number of those.
 fn wrong_rows(table: &str) -> usize {
-    let matcher = SlotMatcher::new(&Registry::built_in()).expect("the built-in registry");
+    let matcher = SlotMatcher::new(&Registry::builtin()).expect("the built-in registry");
     let mut keys: BTreeMap<String, Count> = BTreeMap::new();
     let (mut rows, mut wrong) = (0, 0);
     for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -41,7 +41,7 @@ fn wrong_rows(table: &str) -> usize {
             judged.extend(values.split("; ").map(|value| (key.to_owned(), value.to_owned())));
         }
         let found: Vec<(String, String)> =
-            matcher.match_all(&text).into_iter().map(|slot| (slot.key.to_string(), slot.value)).collect();
+            matcher.match_all(&text).into_iter().map(|slot| (slot.key.as_str().to_owned(), slot.value)).collect();
         for slot in &found {
             let count = keys.entry(slot.0.clone()).or_default();
             if judged.contains(slot) { count.right += 1 } else { count.wrong += 1 }
