@@ -16,13 +16,15 @@ fn words(list: &'static str) -> HashSet<&'static str> {
 }
 
 /// Countries that one lives in: no towns. Singapore is both.
-pub(crate) const COUNTRIES: &str = "(?:germany|france|spain|portugal|italy|austria|switzerland|belgium|netherlands|luxembourg|denmark|sweden|norway|finland|iceland|ireland|\
-poland|czechia|czech republic|slovakia|hungary|romania|bulgaria|greece|turkey|türkiye|ukraine|russia|belarus|estonia|latvia|lithuania|croatia|serbia|slovenia|\
-bosnia|albania|north macedonia|montenegro|malta|cyprus|united kingdom|uk|great britain|usa|us|united states|united states of america|canada|mexico|brazil|\
-argentina|chile|peru|colombia|ecuador|bolivia|uruguay|paraguay|venezuela|cuba|costa rica|panama|guatemala|honduras|jamaica|dominican republic|egypt|morocco|\
-algeria|tunisia|libya|nigeria|ghana|kenya|ethiopia|tanzania|uganda|rwanda|senegal|south africa|zambia|zimbabwe|angola|mozambique|israel|jordan|lebanon|syria|\
-iraq|iran|saudi arabia|united arab emirates|uae|qatar|oman|kuwait|bahrain|india|pakistan|bangladesh|sri lanka|nepal|china|japan|south korea|north korea|korea|\
-taiwan|mongolia|vietnam|thailand|cambodia|laos|malaysia|indonesia|philippines|myanmar|australia|new zealand|fiji|kazakhstan|uzbekistan|armenia|azerbaijan)";
+pub(crate) const COUNTRIES: &str = "(?:germany|france|spain|portugal|italy|austria|switzerland|belgium|netherlands|luxembourg|denmark|sweden|norway|finland|\
+iceland|ireland|poland|czechia|czech republic|slovakia|hungary|romania|bulgaria|greece|turkey|türkiye|ukraine|russia|belarus|\
+estonia|latvia|lithuania|croatia|serbia|slovenia|bosnia|albania|north macedonia|montenegro|malta|cyprus|united kingdom|uk|\
+great britain|usa|us|united states|united states of america|canada|mexico|brazil|argentina|chile|peru|colombia|ecuador|\
+bolivia|uruguay|paraguay|venezuela|cuba|costa rica|panama|guatemala|honduras|jamaica|dominican republic|egypt|morocco|algeria|\
+tunisia|libya|nigeria|ghana|kenya|ethiopia|tanzania|uganda|rwanda|senegal|south africa|zambia|zimbabwe|angola|mozambique|\
+israel|jordan|lebanon|syria|iraq|iran|saudi arabia|united arab emirates|uae|qatar|oman|kuwait|bahrain|india|pakistan|\
+bangladesh|sri lanka|nepal|china|japan|south korea|north korea|korea|taiwan|mongolia|vietnam|thailand|cambodia|laos|malaysia|\
+indonesia|philippines|myanmar|australia|new zealand|fiji|kazakhstan|uzbekistan|armenia|azerbaijan)";
 /// The same in Chinese.
 pub(crate) const COUNTRIES_ZH: &str = "(?:中国|美国|英国|法国|德国|泰国|韩国|俄国|荷兰|挪威|瑞典|芬兰|丹麦|冰岛|瑞士|奥地利|意大利|西班牙|葡萄牙|比利时|波兰|捷克|匈牙利|希腊|土耳其|俄罗斯|乌克兰|\
 加拿大|墨西哥|巴西|阿根廷|智利|秘鲁|澳大利亚|澳洲|新西兰|日本|朝鲜|印度|越南|老挝|柬埔寨|缅甸|马来西亚|印度尼西亚|印尼|菲律宾|巴基斯坦|孟加拉国|尼泊尔|斯里兰卡|蒙古|\
@@ -32,47 +34,52 @@ static COUNTRY: LazyLock<Pattern> = LazyLock::new(|| regex(&format!("(?i)^(?:the
 /// Departments, premises and tools: what one moves to, or lives in, without residing there.
 static NO_PLACE: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     words(
-        "sales marketing finance hr legal engineering support operations ops product design research it qa security accounting \
-         procurement purchasing logistics payroll compliance recruiting recruitment training management data platform backend \
-         frontend infrastructure infra devops development dev admin administration it-support pr customer treasury audit risk strategy \
-         building room block apartment apt flat floor unit house suite dorm hall campus office hotel hospital hostel airbnb tower \
-         wing ward tent desk team group plan step version phase stage chapter level tier premium basic pro gold \
-         excel jira slack emacs vim neovim outlook figma notion teams zoom photoshop minecraft roblox vscode code git github gitlab linux \
-         windows macos ubuntu android ios chrome firefox gmail whatsapp telegram discord kubernetes docker terraform aws azure gcp \
-         postgres postgresql mysql redis mongodb kafka python rust java javascript typescript go react vue angular django rails spotify \
-         netflix word powerpoint sheets docs trello asana linear confluence sap salesforce hubspot quickbooks xero remote english \
-         christmas easter hope fear denial peace",
+        "sales marketing finance hr legal engineering support operations ops product design research it qa security \
+         accounting procurement purchasing logistics payroll compliance recruiting recruitment training management data \
+         platform backend frontend infrastructure infra devops development dev admin administration it-support pr customer \
+         treasury audit risk strategy building room block apartment apt flat floor unit house suite dorm hall campus office \
+         hotel hospital hostel airbnb tower wing ward tent desk team group plan step version phase stage chapter level tier \
+         premium basic pro gold excel jira slack emacs vim neovim outlook figma notion teams zoom photoshop minecraft roblox \
+         vscode code git github gitlab linux windows macos ubuntu android ios chrome firefox gmail whatsapp telegram discord \
+         kubernetes docker terraform aws azure gcp postgres postgresql mysql redis mongodb kafka python rust java javascript \
+         typescript go react vue angular django rails spotify netflix word powerpoint sheets docs trello asana linear \
+         confluence sap salesforce hubspot quickbooks xero remote english christmas easter hope fear denial peace",
     )
 });
 
 /// Cities that one moves to, and the larger states and regions: behind "to" a name alone does not tell a place from a tool.
 static CITIES: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     words(
-        "amsterdam rotterdam utrecht eindhoven hague groningen antwerp brussels ghent bruges leuven london manchester birmingham leeds liverpool \
-         bristol sheffield glasgow edinburgh cardiff belfast newcastle nottingham cambridge oxford bath york brighton southampton leicester dublin \
-         cork galway limerick paris lyon marseille toulouse nice bordeaux lille nantes strasbourg rennes grenoble montpellier berlin munich hamburg \
-         cologne frankfurt stuttgart leipzig dresden bonn hanover nuremberg bremen düsseldorf dusseldorf heidelberg freiburg mannheim dortmund \
-         essen potsdam vienna graz salzburg linz innsbruck zurich zürich geneva basel bern lausanne lugano rome milan naples turin florence venice \
-         bologna palermo verona genoa pisa madrid barcelona valencia seville bilbao malaga málaga granada zaragoza lisbon porto braga coimbra faro \
-         copenhagen aarhus odense stockholm gothenburg malmö malmo uppsala oslo bergen trondheim stavanger helsinki espoo tampere turku reykjavik \
-         tallinn tartu riga vilnius kaunas warsaw krakow kraków wroclaw gdansk poznan lodz prague brno ostrava bratislava budapest debrecen bucharest \
-         cluj timisoara sofia plovdiv belgrade zagreb split ljubljana sarajevo skopje tirana athens thessaloniki istanbul ankara izmir antalya kyiv \
-         kiev lviv odesa kharkiv minsk moscow kazan novosibirsk chisinau tbilisi yerevan baku almaty astana tashkent nicosia valletta \
-         cairo alexandria casablanca rabat marrakesh tunis algiers lagos abuja accra nairobi kampala kigali addis dakar johannesburg durban pretoria \
-         harare lusaka luanda maputo dubai doha riyadh jeddah kuwait muscat manama amman beirut jerusalem haifa tehran baghdad \
-         mumbai delhi bangalore bengaluru hyderabad chennai kolkata pune ahmedabad jaipur kochi goa karachi lahore islamabad dhaka colombo kathmandu \
-         beijing shanghai shenzhen guangzhou hangzhou chengdu chongqing wuhan nanjing suzhou tianjin xiamen qingdao dalian ningbo changsha zhengzhou \
-         shenyang harbin kunming foshan dongguan wuxi hefei jinan fuzhou zhuhai macau taipei kaohsiung taichung tokyo osaka kyoto yokohama nagoya \
-         sapporo fukuoka kobe seoul busan incheon singapore bangkok phuket hanoi saigon manila cebu jakarta bandung bali penang yangon \
-         sydney melbourne brisbane perth adelaide canberra hobart darwin auckland wellington christchurch dunedin \
-         toronto vancouver montreal ottawa calgary edmonton winnipeg halifax victoria québec quebec boston chicago seattle portland denver austin \
-         dallas houston phoenix philadelphia atlanta miami orlando tampa detroit cleveland columbus cincinnati pittsburgh baltimore nashville \
-         memphis charlotte raleigh minneapolis milwaukee indianapolis omaha tucson albuquerque sacramento oakland berkeley honolulu anchorage boise \
-         spokane buffalo rochester albany richmond charleston savannah tulsa washington california texas florida oregon nevada arizona colorado \
-         utah idaho montana ohio michigan illinois georgia virginia pennsylvania massachusetts maine vermont hawaii alaska brooklyn manhattan queens \
-         guadalajara monterrey tijuana cancun havana bogota bogotá medellin medellín cali quito guayaquil lima cusco santiago valparaiso montevideo \
-         asuncion brasilia brasília curitiba recife salvador fortaleza caracas kingston scotland wales england bavaria tuscany provence catalonia \
-         yorkshire cornwall devon kent surrey sussex ontario alberta queensland tasmania",
+        "amsterdam rotterdam utrecht eindhoven hague groningen antwerp brussels ghent bruges leuven london manchester \
+         birmingham leeds liverpool bristol sheffield glasgow edinburgh cardiff belfast newcastle nottingham cambridge oxford \
+         bath york brighton southampton leicester dublin cork galway limerick paris lyon marseille toulouse nice bordeaux \
+         lille nantes strasbourg rennes grenoble montpellier berlin munich hamburg cologne frankfurt stuttgart leipzig \
+         dresden bonn hanover nuremberg bremen düsseldorf dusseldorf heidelberg freiburg mannheim dortmund essen potsdam \
+         vienna graz salzburg linz innsbruck zurich zürich geneva basel bern lausanne lugano rome milan naples turin florence \
+         venice bologna palermo verona genoa pisa madrid barcelona valencia seville bilbao malaga málaga granada zaragoza \
+         lisbon porto braga coimbra faro copenhagen aarhus odense stockholm gothenburg malmö malmo uppsala oslo bergen \
+         trondheim stavanger helsinki espoo tampere turku reykjavik tallinn tartu riga vilnius kaunas warsaw krakow kraków \
+         wroclaw gdansk poznan lodz prague brno ostrava bratislava budapest debrecen bucharest cluj timisoara sofia plovdiv \
+         belgrade zagreb split ljubljana sarajevo skopje tirana athens thessaloniki istanbul ankara izmir antalya kyiv kiev \
+         lviv odesa kharkiv minsk moscow kazan novosibirsk chisinau tbilisi yerevan baku almaty astana tashkent nicosia \
+         valletta cairo alexandria casablanca rabat marrakesh tunis algiers lagos abuja accra nairobi kampala kigali addis \
+         dakar johannesburg durban pretoria harare lusaka luanda maputo dubai doha riyadh jeddah kuwait muscat manama amman \
+         beirut jerusalem haifa tehran baghdad mumbai delhi bangalore bengaluru hyderabad chennai kolkata pune ahmedabad \
+         jaipur kochi goa karachi lahore islamabad dhaka colombo kathmandu beijing shanghai shenzhen guangzhou hangzhou \
+         chengdu chongqing wuhan nanjing suzhou tianjin xiamen qingdao dalian ningbo changsha zhengzhou shenyang harbin \
+         kunming foshan dongguan wuxi hefei jinan fuzhou zhuhai macau taipei kaohsiung taichung tokyo osaka kyoto yokohama \
+         nagoya sapporo fukuoka kobe seoul busan incheon singapore bangkok phuket hanoi saigon manila cebu jakarta bandung \
+         bali penang yangon sydney melbourne brisbane perth adelaide canberra hobart darwin auckland wellington christchurch \
+         dunedin toronto vancouver montreal ottawa calgary edmonton winnipeg halifax victoria québec quebec boston chicago \
+         seattle portland denver austin dallas houston phoenix philadelphia atlanta miami orlando tampa detroit cleveland \
+         columbus cincinnati pittsburgh baltimore nashville memphis charlotte raleigh minneapolis milwaukee indianapolis \
+         omaha tucson albuquerque sacramento oakland berkeley honolulu anchorage boise spokane buffalo rochester albany \
+         richmond charleston savannah tulsa washington california texas florida oregon nevada arizona colorado utah idaho \
+         montana ohio michigan illinois georgia virginia pennsylvania massachusetts maine vermont hawaii alaska brooklyn \
+         manhattan queens guadalajara monterrey tijuana cancun havana bogota bogotá medellin medellín cali quito guayaquil \
+         lima cusco santiago valparaiso montevideo asuncion brasilia brasília curitiba recife salvador fortaleza caracas \
+         kingston scotland wales england bavaria tuscany provence catalonia yorkshire cornwall devon kent surrey sussex \
+         ontario alberta queensland tasmania",
     )
 });
 /// Names of two words and more, by their first: "New York", "San Jose", "St. Gallen", "Ho Chi Minh City".
@@ -113,20 +120,22 @@ static DOES: LazyLock<Pattern> = LazyLock::new(|| {
 /// Nouns with such an end, or of such a form, that name no work.
 static NO_WORK: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     words(
-        "matter number letter paper disaster bummer factor chapter cover order center centre answer offer power quarter corner player \
-         customer user member father mother brother sister daughter lover beginner winner loser foreigner newcomer subscriber follower believer \
-         smoker drinker sufferer minor senior junior parent patient resident client tenant recipient tourist pessimist optimist perfectionist racist \
-         feminist minimalist vegetarian christian veteran event moment statement accident important different constant pleasant element department \
-         present content student-like team group pair couple unit rule whole hobby favour result means blocker placeholder starter filler mirror \
-         door floor error mess nightmare joke stranger citizen person man woman human fan failure bore over better other together rather never ever",
+        "matter number letter paper disaster bummer factor chapter cover order center centre answer offer power quarter \
+         corner player customer user member father mother brother sister daughter lover beginner winner loser foreigner \
+         newcomer subscriber follower believer smoker drinker sufferer minor senior junior parent patient resident client \
+         tenant recipient tourist pessimist optimist perfectionist racist feminist minimalist vegetarian christian veteran \
+         event moment statement accident important different constant pleasant element department present content \
+         student-like team group pair couple unit rule whole hobby favour result means blocker placeholder starter filler \
+         mirror door floor error mess nightmare joke stranger citizen person man woman human fan failure bore over better \
+         other together rather never ever",
     )
 });
 /// How well, not what: "a terrible driver".
 static HOW_WELL: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     words(
-        "good bad terrible great awful slow fast careful safe nervous lousy poor big huge real true happy proud frustrated busy horrible decent \
-         better worse best worst excellent lazy keen avid fellow quick confident natural born reckless cautious hopeless wonderful fantastic \
-         difficult hard critical key crucial",
+        "good bad terrible great awful slow fast careful safe nervous lousy poor big huge real true happy proud frustrated \
+         busy horrible decent better worse best worst excellent lazy keen avid fellow quick confident natural born reckless \
+         cautious hopeless wonderful fantastic difficult hard critical key crucial",
     )
 });
 
@@ -142,7 +151,7 @@ const NO_SUBSTANCE_ZH: &str = "领导 老板 同事 客户 数学 英语 代码 
 /// Ends and names of drugs, by their international stems.
 static DRUG: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"(?i)^(?:\w{2,}(?:formin|statin|mycin|micin|floxacin|cillin|cycline|prazole|azole|olol|pril|sartan|dipine|xetine|oxetine|pram|azepam|azolam|zepine|triptan|setron|parin|xaban|arin|gliptin|gliflozin|glutide|tide|semide|thiazide|thyroxine|profen|fenac|coxib|codone|codeine|morphine|dryl|tadine|rizine|fenadine|vir|vudine|mab|nib|sone|solone|onide|terol|tropium|lukast|xone|pidem|clone|idone|apine|azine|barbital|giline|dopa|tamide|toin|quine|trexate|prine|limus|caine|amol|aminophen|pirin|sterone|gestrel|estradiol|dronate|cort|ridone|piprazole|tyline|amine|zolamide)|aspirin|insulin|lithium|warfarin|melatonin|vitamins?|vitamin [a-k]\d*|antibiotics|antidepressants|antihistamines|statins|steroids|painkillers|magnesium|zinc|iron|creatine|probiotics|prednisone|xanax|zoloft|prozac|lipitor|tylenol|advil|adderall|ritalin|lexapro|ozempic|wegovy|eliquis|xarelto|plavix|synthroid|ventolin|concerta|humira|methotrexate|levothyroxine|digoxin|birth-?control|heparin|gabapentin|pregabalin|tamoxifen|finasteride|omega-?3|blood thinners|beta blockers?|ssris?)$",
+        r"(?i)^(?:\w{2,}(?:formin|statin|mycin|micin|floxacin|cillin|cycline|prazole|azole|olol|pril|sartan|dipine|xetine|oxetine|pram|azepam|azolam|zepine|triptan|setron|parin|xaban|arin|gliptin|gliflozin|glutide|tide|semide|thiazide|thyroxine|profen|fenac|coxib|codone|codeine|morphine|dryl|tadine|rizine|fenadine|vir|vudine|mab|nib|sone|solone|onide|terol|tropium|lukast|xone|pidem|clone|idone|apine|azine|barbital|giline|dopa|tamide|toin|quine|trexate|prine|limus|caine|amol|aminophen|pirin|sterone|gestrel|estradiol|dronate|cort|ridone|piprazole|tyline|traline|aline|amine|zolamide)|aspirin|insulin|lithium|warfarin|melatonin|vitamins?|vitamin [a-k]\d*|antibiotics|antidepressants|antihistamines|statins|steroids|painkillers|magnesium|zinc|iron|creatine|probiotics|prednisone|xanax|zoloft|prozac|lipitor|tylenol|advil|adderall|ritalin|lexapro|ozempic|wegovy|eliquis|xarelto|plavix|synthroid|ventolin|concerta|humira|methotrexate|levothyroxine|digoxin|birth-?control|heparin|gabapentin|pregabalin|tamoxifen|finasteride|omega-?3|blood thinners|beta blockers?|ssris?)$",
     )
 });
 /// The same in Chinese: stems and forms.
@@ -165,7 +174,9 @@ static DOES_ZH: LazyLock<Pattern> = LazyLock::new(|| {
 pub(crate) fn taken(takes: Takes, text: &str, at: Range<usize>) -> Option<Range<usize>> {
     let value = &text[at.clone()];
     if value.chars().any(is_han) {
-        let mut tokens = tokens_of(text, &at)?;
+        // The wording of a substance puts its own word before it, which may make another with it: 对|虾.
+        let from = if takes == Takes::Substance { at.start } else { 0 };
+        let mut tokens = tokens_of(&text[from..], &(at.start - from..at.end - from), takes == Takes::Person)?;
         if takes == Takes::Person {
             let name = tokens.iter().enumerate().position(|(i, token)| i > 0 && ends_name(token)).unwrap_or(tokens.len());
             tokens.truncate(name);
@@ -276,8 +287,8 @@ struct Word<'t> {
 }
 
 /// Words of the dictionary that a value is made of; none when it begins or ends inside one: 我|叫苦连天, 我|住院|了, 对|开会|过敏.
-/// Without the statistical model: it glues what the dictionary lacks to what it knows.
-fn tokens_of<'t>(text: &'t str, at: &Range<usize>) -> Option<Vec<Word<'t>>> {
+/// The wording of a name may run on into what follows. Without the statistical model: it glues what the dictionary lacks to what it knows.
+fn tokens_of<'t>(text: &'t str, at: &Range<usize>, runs_on: bool) -> Option<Vec<Word<'t>>> {
     let mut from = 0;
     let mut out = Vec::new();
     for token in jieba().tag(text, false) {
@@ -285,8 +296,11 @@ fn tokens_of<'t>(text: &'t str, at: &Range<usize>) -> Option<Vec<Word<'t>>> {
         if from < at.end && to > at.start {
             // Of "上海市" the wording leaves out what kind of place it is.
             let whole = to <= at.end || ["市", "市区", "区", "县", "省"].contains(&&text[at.end..to]);
-            if from < at.start || !whole {
+            if from < at.start || !whole && !runs_on {
                 return None;
+            }
+            if !whole {
+                break;
             }
             out.push(Word { word: token.word, tag: token.tag });
         }
@@ -309,7 +323,7 @@ fn han_value(takes: Takes, value: &str, tokens: &[Word<'_>]) -> bool {
     let any = |test: &dyn Fn(&Word<'_>) -> bool| tokens.iter().any(test);
     match takes {
         Takes::Place => {
-            let institution = value.ends_with(PREMISES);
+            let institution = value.ends_with(PREMISES) || SOME_PLACE.contains(&value);
             // Two characters that the dictionary lacks as a word: "唐山".
             let unknown = single && value.chars().count() == 2 && any(&|t| is_proper(t.tag)) && !any(&|t| is_light(t.tag));
             !institution
@@ -355,6 +369,24 @@ fn han_value(takes: Takes, value: &str, tokens: &[Word<'_>]) -> bool {
 const PREMISES: &[char] = &[
     '司', '院', '店', '校', '馆', '部', '厅', '家', '所', '室', '房', '楼', '社', '局', '舍', '边', '近', '里', '上', '下', '厂',
     '组', '队', '版',
+];
+/// Which part of a town, not of which town.
+const SOME_PLACE: &[&str] = &[
+    "老城区",
+    "新城区",
+    "主城区",
+    "城区",
+    "市区",
+    "郊区",
+    "新区",
+    "开发区",
+    "工业区",
+    "山区",
+    "景区",
+    "小区",
+    "社区",
+    "学区",
+    "江南水乡",
 ];
 /// What a person is called by, not with.
 const NO_ADDRESS: &[&str] = &["名", "名字", "回家", "外号", "绰号", "昵称", "早饭", "午饭", "晚饭", "电话"];

@@ -30,9 +30,10 @@ const CLASSES: &[(&str, &str)] = &[
     ("{国家}", kinds::COUNTRIES_ZH),
     (
         "{industry}",
-        "(?:healthcare|health care|banking|finance|fintech|insurance|education|logistics|retail|e-commerce|manufacturing|construction|hospitality|tourism|\
-agriculture|farming|biotech|pharma|pharmaceuticals|aerospace|automotive|telecoms?|telecommunications|media|publishing|advertising|real estate|consulting|\
-law|energy|oil and gas|mining|shipping|aviation|entertainment|gaming|fashion|journalism|academia|government|software|tech|it|cybersecurity|robotics|chemicals)",
+        "(?:healthcare|health care|banking|finance|fintech|insurance|education|logistics|retail|e-commerce|manufacturing|construction|\
+hospitality|tourism|agriculture|farming|biotech|pharma|pharmaceuticals|aerospace|automotive|telecoms?|telecommunications|\
+media|publishing|advertising|real estate|consulting|law|energy|oil and gas|mining|shipping|aviation|entertainment|gaming|\
+fashion|journalism|academia|government|software|tech|it|cybersecurity|robotics|chemicals)",
     ),
     (
         "{language}",
@@ -205,11 +206,13 @@ static FIRST_PERSON: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:
 static WORDS: LazyLock<Pattern> = LazyLock::new(|| regex(r"[\p{L}][\p{L}'-]*|\d+"));
 /// What may stand before an order, or before the bare name of a key, and names no owner.
 static LIGHT: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    "so and but or also plus then now ok okay well yes no yeah sure please pls kindly just oh hi hello hey thanks fyi btw by way note noted remember \
-     don't forget that from on always only today going forward actually in future the a an this new default current currently right correct correction update \
-     updated reminder my our i we you i'd i'll i'm we'd want wants need needs would like should must can could to be is it's it its best better easiest \
-     way prefer prefers rather let's let me us for all every everything since because as while user user's usually generally normally if possible ever here's \
-     here finally again still too will shall do make ask asks expect expects next time these days use using more convenient simply important thing"
+    "so and but or also plus then now ok okay well yes no yeah sure please pls kindly just oh hi hello hey thanks fyi btw \
+         by way note noted remember don't forget that from on always only today going forward actually in future the a an \
+         this new default current currently right correct correction update updated reminder my our i we you i'd i'll i'm \
+         we'd want wants need needs would like should must can could to be is it's it its best better easiest way prefer \
+         prefers rather let's let me us for all every everything since because as while user user's usually generally \
+         normally if possible ever here's here finally again still too will shall do make ask asks expect expects next time \
+         these days use using more convenient simply important thing"
         .split_whitespace()
         .collect()
 });
@@ -226,8 +229,8 @@ static ORDER_END: LazyLock<Pattern> = LazyLock::new(|| {
     )
 });
 /// Words of a label that names no speaker: "Note: my cost centre is ..."
-const LABELS: &str = "note notes update updates correction reminder important fyi ps info edit profile summary memo preference preferences details me user \
-    human fact facts question answer subject re new also btw address hi hello all everyone";
+const LABELS: &str = "note notes update updates correction reminder important fyi ps info edit profile summary memo preference preferences \
+         details me user human fact facts question answer subject re new also btw address hi hello all everyone";
 /// What is believed, and not so.
 static BELIEVED: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
@@ -312,6 +315,10 @@ fn goes_on(sentence: &str, whole: &Range<usize>) -> bool {
             let word =
                 rest.trim_start().split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '-')).next().unwrap_or_default();
             let lower = word.to_lowercase();
+            // "Deaf to his complaints" is no ear.
+            if lower == "to" && ["deaf", "blind"].iter().any(|sense| found.to_lowercase().ends_with(sense)) {
+                return true;
+            }
             !(word.is_empty()
                 || !word.is_ascii()
                 || word.ends_with("ly")
@@ -324,14 +331,17 @@ fn goes_on(sentence: &str, whole: &Range<usize>) -> bool {
 
 /// Words that may follow a value and are no part of it.
 static FOLLOWS: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
-    "and or so but now please pls from since until till when whenever if for at on in by with without as last this next unless because cause then only rather \
-     instead over than too also again always though although these those today tomorrow yesterday near not even just still who which that where while after \
-     before every each during through via per within around about anymore any nowadays here there btw fyi thanks thank thx ok okay i i'm i've i'd we we're my \
-     our your you he it they the a an permanently all most some usually sometimes often ever except excluding including plus either tho lol haha yes no sir \
-     full-time part-time monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november \
-     december jan feb mar apr jun jul aug sep oct nov dec spring summer autumn winter days years months weeks ago time times one two three four five six seven \
-     eight nine ten several couple few going moving to me myself together alone anyway hence starting effective onwards forever once twice daily is are was will \
-     would can could should do does did has have had up both et etc more right actually yet already temporarily for-now mate man guys everyone by-the-way"
+    "and or so but now please pls from since until till when whenever if for at on in by with without as last this next \
+         unless because cause then only rather instead over than too also again always though although these those today \
+         tomorrow yesterday near not even just still who which that where while after before every each during through via \
+         per within around about anymore any nowadays here there btw fyi thanks thank thx ok okay i i'm i've i'd we we're my \
+         our your you he it they the a an permanently all most some usually sometimes often ever except excluding including \
+         plus either tho lol haha yes no sir full-time part-time monday tuesday wednesday thursday friday saturday sunday \
+         january february march april may june july august september october november december jan feb mar apr jun jul aug \
+         sep oct nov dec spring summer autumn winter days years months weeks ago time times one two three four five six seven \
+         eight nine ten several couple few going moving to me myself together alone anyway hence starting effective onwards \
+         forever once twice daily is are was will would can could should do does did has have had up both et etc more right \
+         actually yet already temporarily for-now mate man guys everyone by-the-way"
         .split_whitespace()
         .collect()
 });
