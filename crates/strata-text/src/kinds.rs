@@ -16,7 +16,8 @@ fn words(list: &'static str) -> HashSet<&'static str> {
 }
 
 /// Countries that one lives in: no towns. Singapore is both.
-pub(crate) const COUNTRIES: &str = "(?:germany|france|spain|portugal|italy|austria|switzerland|belgium|netherlands|luxembourg|denmark|sweden|norway|finland|\
+pub(crate) const COUNTRIES: &str = "\
+(?:germany|france|spain|portugal|italy|austria|switzerland|belgium|netherlands|luxembourg|denmark|sweden|norway|finland|\
 iceland|ireland|poland|czechia|czech republic|slovakia|hungary|romania|bulgaria|greece|turkey|türkiye|ukraine|russia|belarus|\
 estonia|latvia|lithuania|croatia|serbia|slovenia|bosnia|albania|north macedonia|montenegro|malta|cyprus|united kingdom|uk|\
 great britain|usa|us|united states|united states of america|canada|mexico|brazil|argentina|chile|peru|colombia|ecuador|\
@@ -26,7 +27,8 @@ israel|jordan|lebanon|syria|iraq|iran|saudi arabia|united arab emirates|uae|qata
 bangladesh|sri lanka|nepal|china|japan|south korea|north korea|korea|taiwan|mongolia|vietnam|thailand|cambodia|laos|malaysia|\
 indonesia|philippines|myanmar|australia|new zealand|fiji|kazakhstan|uzbekistan|armenia|azerbaijan)";
 /// The same in Chinese.
-pub(crate) const COUNTRIES_ZH: &str = "(?:中国|美国|英国|法国|德国|泰国|韩国|俄国|荷兰|挪威|瑞典|芬兰|丹麦|冰岛|瑞士|奥地利|意大利|西班牙|葡萄牙|比利时|波兰|捷克|匈牙利|希腊|土耳其|俄罗斯|乌克兰|\
+pub(crate) const COUNTRIES_ZH: &str = "\
+(?:中国|美国|英国|法国|德国|泰国|韩国|俄国|荷兰|挪威|瑞典|芬兰|丹麦|冰岛|瑞士|奥地利|意大利|西班牙|葡萄牙|比利时|波兰|捷克|匈牙利|希腊|土耳其|俄罗斯|乌克兰|\
 加拿大|墨西哥|巴西|阿根廷|智利|秘鲁|澳大利亚|澳洲|新西兰|日本|朝鲜|印度|越南|老挝|柬埔寨|缅甸|马来西亚|印度尼西亚|印尼|菲律宾|巴基斯坦|孟加拉国|尼泊尔|斯里兰卡|蒙古|\
 哈萨克斯坦|伊朗|伊拉克|以色列|沙特阿拉伯|沙特|阿联酋|卡塔尔|埃及|南非|肯尼亚|尼日利亚|摩洛哥|埃塞俄比亚|爱尔兰|罗马尼亚|保加利亚|塞尔维亚|克罗地亚)";
 static COUNTRY: LazyLock<Pattern> = LazyLock::new(|| regex(&format!("(?i)^(?:the )?(?:{COUNTRIES}|{COUNTRIES_ZH})$")));
@@ -98,7 +100,8 @@ static HOME: LazyLock<Pattern> = LazyLock::new(|| {
 /// Words that are written with a capital and name nobody.
 static NOBODY: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     words(
-        "back later crazy soon again anytime early late whenever asap anyway old-fashioned paranoid stupid lucky collect names name",
+        "back later crazy soon again anytime early late whenever asap anyway old-fashioned paranoid stupid lucky collect names \
+         name",
     )
 });
 /// Months that are names as well.
@@ -287,7 +290,8 @@ struct Word<'t> {
 }
 
 /// Words of the dictionary that a value is made of; none when it begins or ends inside one: 我|叫苦连天, 我|住院|了, 对|开会|过敏.
-/// The wording of a name may run on into what follows. Without the statistical model: it glues what the dictionary lacks to what it knows.
+/// The wording of a name may run on into what follows. Without the statistical model: it glues what the dictionary lacks to
+/// what it knows.
 fn tokens_of<'t>(text: &'t str, at: &Range<usize>, runs_on: bool) -> Option<Vec<Word<'t>>> {
     let mut from = 0;
     let mut out = Vec::new();

@@ -11,8 +11,8 @@ pub const fn is_han(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}' | '々' | '〇')
 }
 
-/// Traditional characters of everyday words, in the order of their code points, and the simplified ones for them. Each is as long as
-/// its counterpart, so that places in a text stay what they are.
+/// Traditional characters of everyday words, in the order of their code points, and the simplified ones for them. Each is as
+/// long as its counterpart, so that places in a text stay what they are.
 const TRADITIONAL: &str = "亞來個們倫偉傑傭僱價億兒內兩別剛劇劉務勝區吳員問喫單嗎嚴國圖塊塵壓夠婦媽孫學實寧寫寶對導嶼師幣廈廣張強後從復愛慣\
 慶應戶換擔據攝數於時曆會東楊業樣機歡歲歷殘氣沒淨湯準滬漢潰濕濟瀋灣為烏無煙營爺爾獨現產畫異當瘍癇癢癲監盧確禮種節\
 簡約紅納紐紹給經維緊線緣縂縣總繫羅義習聯職聽聾腦膠臺與興艙華葉葷蔣蕭薩藥蘇蘭處號蝦蟎裡覆見視親覺訂計記設許診話詳\

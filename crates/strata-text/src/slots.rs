@@ -202,7 +202,6 @@ fn without_signs(text: &str) -> String {
 
 /// The user in the first person at the head of a match.
 static FIRST_PERSON: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:i|my|our)(?-u:\b)|我)"));
-/// The user in the third person, without an article: "User prefers ..." opens its clause, and "our test user prefers ..." is another.
 static WORDS: LazyLock<Pattern> = LazyLock::new(|| regex(r"[\p{L}][\p{L}'-]*|\d+"));
 /// What may stand before an order, or before the bare name of a key, and names no owner.
 static LIGHT: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
