@@ -221,7 +221,8 @@ fn latin_value(takes: Takes, value: &str, text: &str, start: usize) -> bool {
             let month = |word: &str| MONTHS.contains(&&*word.to_lowercase());
             value.bytes().any(|b| b.is_ascii_digit()) || value.contains(' ') && value.split([' ', ',', '-', '/']).any(month)
         }
-        Takes::Substance => !value.is_empty() && !NO_SUBSTANCE.is_match(value),
+        // A sting is one of the few doings of others that a body reacts to.
+        Takes::Substance => !value.is_empty() && (value.contains("sting") || !NO_SUBSTANCE.is_match(value)),
         Takes::Drug => DRUG.is_match(value) && !matches!(&*value.to_lowercase(), "determine" | "examine" | "vitamine"),
     }
 }
@@ -328,8 +329,10 @@ fn han_value(takes: Takes, value: &str, tokens: &[Word<'_>]) -> bool {
     match takes {
         Takes::Place => {
             let institution = value.ends_with(PREMISES) || SOME_PLACE.contains(&value);
-            // Two characters that the dictionary lacks as a word: "唐山".
-            let unknown = single && value.chars().count() == 2 && any(&|t| is_proper(t.tag)) && !any(&|t| is_light(t.tag));
+            // Two characters that the dictionary lacks as a word: "唐山", "根特".
+            let counted = value.starts_with(['新', '旧', '别', '哪', '几', '这', '那', '每', '各'])
+                || any(&|t| matches!(t.tag, "m" | "r" | "ul"));
+            let unknown = single && value.chars().count() == 2 && !counted;
             !institution
                 && !COUNTRY.is_match(value)
                 && (unknown || any(&|t| is_proper(t.tag)) && !any(&|t| is_light(t.tag) || t.tag == "vn"))
@@ -361,7 +364,9 @@ fn han_value(takes: Takes, value: &str, tokens: &[Word<'_>]) -> bool {
         Takes::Date => true,
         Takes::Substance => {
             let plain = |t: &Word<'_>| {
-                NO_SUBSTANCE_ZH.split(' ').any(|word| word == t.word) || matches!(t.tag, "r" | "t" | "v" | "u" | "d" | "y" | "ad")
+                NO_SUBSTANCE_ZH.split(' ').any(|word| word == t.word)
+                    || matches!(t.tag, "r" | "t" | "u" | "d" | "y" | "ad")
+                    || t.tag == "v" && t.word.chars().count() > 1
             };
             !tokens.is_empty() && !any(&plain)
         }
