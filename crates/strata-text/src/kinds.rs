@@ -332,7 +332,7 @@ fn han_value(takes: Takes, value: &str, tokens: &[Word<'_>]) -> bool {
             // Two characters that the dictionary lacks as a word: "唐山", "根特".
             let counted = value.starts_with(['新', '旧', '别', '哪', '几', '这', '那', '每', '各'])
                 || any(&|t| matches!(t.tag, "m" | "r" | "ul"));
-            let unknown = single && value.chars().count() == 2 && !counted;
+            let unknown = single && value.chars().count() == 2 && !counted || OTHER_WORDS.contains(&value);
             !institution
                 && !COUNTRY.is_match(value)
                 && (unknown || any(&|t| is_proper(t.tag)) && !any(&|t| is_light(t.tag) || t.tag == "vn"))
@@ -379,6 +379,9 @@ const PREMISES: &[char] = &[
     '司', '院', '店', '校', '馆', '部', '厅', '家', '所', '室', '房', '楼', '社', '局', '舍', '边', '近', '里', '上', '下', '厂',
     '组', '队', '版',
 ];
+/// Towns whose names the dictionary takes for other words: 大连 for an adverb, 大理 for a noun.
+const OTHER_WORDS: &[&str] =
+    &["大连", "大理", "根特", "保定", "安康", "永安", "长治", "平顶山", "同安", "安庆", "尼斯", "波恩", "科隆", "剑桥", "波士顿"];
 /// Which part of a town, not of which town.
 const SOME_PLACE: &[&str] = &[
     "老城区",
