@@ -190,7 +190,7 @@ pub(crate) fn taken(takes: Takes, text: &str, at: Range<usize>) -> Option<Range<
     }
     let length = match takes {
         Takes::Occupation | Takes::Substance => ENDS.find(value).map_or(value.len(), |end| end.start()),
-        _ => value.len(),
+        Takes::Place | Takes::Person | Takes::Address | Takes::Organisation | Takes::Date | Takes::Drug => value.len(),
     };
     let part = at.start..at.start + length;
     latin_value(takes, text[part.clone()].trim(), text, at.start).then_some(part)

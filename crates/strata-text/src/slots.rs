@@ -257,10 +257,7 @@ fn is_users(sentence: &str, whole: Range<usize>, value: Option<usize>) -> bool {
     let own_doing = order
         && head.trim_end().ends_with('我')
         && !["跟我", "和我", "与我", "给我", "对我"].iter().any(|to_user| head.trim_end().ends_with(to_user));
-    is_light(head)
-        && !own_doing
-        && !(order && !ORDER_END.is_match(&sentence[whole.end..]))
-        && (!bare || is_of_user_before(before))
+    is_light(head) && !own_doing && (!order || ORDER_END.is_match(&sentence[whole.end..])) && (!bare || is_of_user_before(before))
 }
 
 /// Whether nothing in the words before a match names another owner.
