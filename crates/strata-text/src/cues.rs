@@ -2,13 +2,15 @@
 //! strong wording (G9), reported speech (G12). Each is a table of wordings in two languages, with the near misses that
 //! must not count blanked out first.
 
+use crate::analyze::jieba;
 use crate::asking;
 use crate::clean::Cleaned;
 use crate::light;
 use crate::pattern::{Captures, Pattern};
 use crate::phrases::{Table, compile, regex, table, without};
-use crate::script::is_content;
+use crate::script::{is_content, is_han};
 use crate::transient::transient;
+use crate::values::personal_name;
 use std::sync::LazyLock;
 
 // --- G5 noise --------------------------------------------------------------------------------------------------------
@@ -1149,6 +1151,30 @@ pub(crate) fn of_kin(cleaned: &Cleaned) -> bool {
 /// Whether a text speaks of the user (rule G12).
 pub(crate) fn of_user(cleaned: &Cleaned) -> bool {
     USER.is_match(&cleaned.text) && !KIN.is_match(&cleaned.text) && !HAS_SOMEBODY.is_match(&cleaned.text)
+}
+
+/// Somebody who is not the user at the head of a clause, by pronoun, by relation, or by a name.
+static SOMEBODY: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(concat!(
+        r"^\W*(?:(?:那|这|就|只有|连)?(?:个|位)?(?:他|她|它|你|您|大家|别人|有人|人家|对方|客户|老板|领导|同事|老师|医生|朋友|孩子|公司|我(?:家|的)?(?:爸|妈|爷|奶|姥|哥|姐|弟|妹|儿|女|老|孩|朋|同|客|领|狗|猫|邻))|",
+        r"(?i:(?:he|she|they|someone|somebody|everyone|everybody|people|who)\b))",
+    ))
+});
+
+/// Whether a clause begins with somebody who is not the user. A Chinese name is told by the dictionary, or by how one is called.
+pub(crate) fn names_somebody(clause: &str) -> bool {
+    if SOMEBODY.is_match(clause) {
+        return true;
+    }
+    let head = clause.trim_start_matches(|c: char| !c.is_alphanumeric());
+    if !head.starts_with(is_han) {
+        return false;
+    }
+    let mut tokens = jieba().tag(head, false).into_iter();
+    let Some(first) = tokens.next() else { return false };
+    let called =
+        head.starts_with(['小', '老', '阿']) && tokens.next().is_some_and(|token| matches!(token.tag, "nr" | "zg" | "ng" | "q"));
+    called || matches!(first.tag, "nr" | "nrt" | "nrfg") || personal_name(head, 0).is_some_and(|name| name.start == 0)
 }
 
 /// What goes wrong: a complaint about a thing is no rule for the future, however often it happens.

@@ -42,6 +42,7 @@ mod aspect;
 mod brief;
 mod chat;
 mod features;
+mod kinds;
 mod light;
 mod literals;
 mod mentions;
