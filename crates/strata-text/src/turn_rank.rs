@@ -368,8 +368,8 @@ mod tests {
         }
     }
 
-    /// Four times the turns take about four times as long, not sixteen: measured against itself, the best of several, in one of a
-    /// few rounds, since a busy machine may stop any of them.
+    /// Eight times the turns take about eight times as long, not sixty-four: measured against itself, the best of several, in one of
+    /// a few rounds, since a busy machine may stop any of them. Between the two there is room for caches that others use too.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test of time, without a runtime")]
     fn r14_the_time_of_a_ranking_grows_with_the_turns_and_no_faster() {
@@ -387,8 +387,8 @@ mod tests {
             };
             (0..7).map(|_| once()).min().expect("several")
         };
-        let (few, many) = ([analysed(&talk(1_000))], [analysed(&talk(4_000))]);
+        let (few, many) = ([analysed(&talk(1_000))], [analysed(&talk(8_000))]);
         let grown = || best(&many).as_secs_f64() / best(&few).as_secs_f64();
-        assert!((0..8).any(|_| grown() < 9.0), "four times the turns took more than nine times as long, eight times over");
+        assert!((0..8).any(|_| grown() < 22.0), "eight times the turns took more than 22 times as long, eight times over");
     }
 }
