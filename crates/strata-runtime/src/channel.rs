@@ -323,10 +323,19 @@ fn unanswered() -> Status {
     )
 }
 
-/// Source of the status of a call that nobody could be reached for: it was not sent.
+/// Source of the status of a call that the transport could not carry: no service answered with it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("nobody could be reached")]
-pub struct NotSent;
+#[error("no service answered")]
+pub struct TransportFailed {
+    /// Whether the call may have reached the service; false when nobody could be reached.
+    pub sent: bool,
+}
+
+/// The failure of the transport that a status tells, if no service said it.
+#[must_use]
+pub fn transport_failure(status: &Status) -> Option<TransportFailed> {
+    std::error::Error::source(status).and_then(|source| source.downcast_ref()).copied()
+}
 
 /// The status of a call that the transport could not carry: the status inside the error if there is one,
 /// `DEADLINE_EXCEEDED` when its time was over, else `UNAVAILABLE`, never "unknown", so that a caller knows that a retry
@@ -358,9 +367,7 @@ fn transport_status(error: BoxError, end: &TlsEnd) -> Status {
             unanswered()
         }
     };
-    if not_sent {
-        status.set_source(Arc::new(NotSent));
-    }
+    status.set_source(Arc::new(TransportFailed { sent: !not_sent }));
     status
 }
 

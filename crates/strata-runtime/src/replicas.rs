@@ -6,7 +6,7 @@
 //! of them may answer is decided where the state is, never here.
 
 use crate::RpcChannel;
-use crate::channel::{self, NotSent};
+use crate::channel::{self, transport_failure};
 use crate::ports::pause;
 use crate::signing::Signer;
 use crate::task::TaskGroup;
@@ -127,6 +127,6 @@ fn is_undone(answer: &Result<Response<Body>, Status>) -> bool {
     match answer {
         Ok(response) => Status::from_header_map(response.headers())
             .is_some_and(|status| strata_api::error::fault(&status).reason == Reason::NotServing),
-        Err(status) => std::error::Error::source(status).is_some_and(|source| source.is::<NotSent>()),
+        Err(status) => transport_failure(status).is_some_and(|failed| !failed.sent),
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 use strata_api::codec::Raw;
 use strata_core::{Fault, limits};
-use strata_runtime::channel::{self, EndpointConfig, RpcChannel};
+use strata_runtime::channel::{self, EndpointConfig, RpcChannel, transport_failure};
 use strata_runtime::tls::{ClientTls, TlsFiles};
 use tonic::{
     Request, Status,
@@ -24,6 +24,7 @@ use tonic::{
 /// Calls RPCs by name with JSON requests and answers.
 #[derive(Clone)]
 pub struct Api {
+    url: String,
     channel: RpcChannel,
     pool: DescriptorPool,
     token: Option<MetadataValue<Ascii>>,
@@ -107,23 +108,23 @@ impl Credential {
     /// # Errors
     /// As [`Self::dial`]; when the key holds characters that no header can carry.
     pub fn api(&self, url: &str, timeout: Duration) -> Result<Api> {
-        Api::new(self.dial(url)?, self.token.as_ref().map(ExposeSecret::expose_secret), timeout)
+        Api::new(url, self.dial(url)?, self.token.as_ref().map(ExposeSecret::expose_secret), timeout)
     }
 }
 
 impl Api {
-    /// Over a channel, with an optional API key.
+    /// Over a channel to `url`, with an optional API key.
     ///
     /// # Errors
     /// When the key holds characters that no header can carry.
-    pub fn new(channel: RpcChannel, api_key: Option<&str>, timeout: Duration) -> Result<Self> {
+    pub fn new(url: &str, channel: RpcChannel, api_key: Option<&str>, timeout: Duration) -> Result<Self> {
         let pool = DescriptorPool::decode(strata_api::FILE_DESCRIPTOR_SET).context("the built-in descriptor set")?;
         let token = api_key
             .map(|key| {
                 format!("Bearer {key}").parse().map_err(|_| anyhow!("the API key holds characters that no header can carry"))
             })
             .transpose()?;
-        Ok(Self { channel, pool, token, timeout })
+        Ok(Self { url: url.to_owned(), channel, pool, token, timeout })
     }
 
     /// Finds a method by its full name (`strata.longterm.v1.LongTermMemoryService/Recall`), or by any unique ending of
@@ -168,7 +169,7 @@ impl Api {
         let request = message(&method, request)?;
         let mut call = self.request(request.encode_to_vec());
         call.set_timeout(self.timeout);
-        let answer = self.client().await?.unary(call, route(&method)?, Raw).await.map_err(refusal)?;
+        let answer = self.client().await?.unary(call, route(&method)?, Raw).await.map_err(|status| self.refusal(&status))?;
         json(&method, &answer.into_inner())
     }
 
@@ -181,7 +182,8 @@ impl Api {
         let method = self.method(name)?;
         let request = message(&method, request)?;
         let call = self.request(request.encode_to_vec());
-        let answers = self.client().await?.server_streaming(call, route(&method)?, Raw).await.map_err(refusal)?;
+        let answers = self.client().await?.server_streaming(call, route(&method)?, Raw).await;
+        let answers = answers.map_err(|status| self.refusal(&status))?;
         Ok(Answers { method, stream: answers.into_inner() })
     }
 
@@ -203,14 +205,20 @@ impl Api {
     {
         let method = self.method(name)?;
         let call = self.request(messages);
-        let answer = self.client().await?.client_streaming(call, route(&method)?, Raw).await.map_err(refusal)?;
+        let answer =
+            self.client().await?.client_streaming(call, route(&method)?, Raw).await.map_err(|status| self.refusal(&status))?;
         json(&method, &answer.into_inner())
     }
 
     async fn client(&self) -> Result<tonic::client::Grpc<RpcChannel>> {
         let mut client = tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(limits::MESSAGE_BYTES);
-        client.ready().await.map_err(refusal)?;
+        client.ready().await.map_err(|status| self.refusal(&status))?;
         Ok(client)
+    }
+
+    /// What the service refused, or that none answers at that address.
+    fn refusal(&self, status: &Status) -> anyhow::Error {
+        transport_failure(status).map_or_else(|| refusal(status), |_| no_answer(&self.url, status))
     }
 
     fn request<T>(&self, body: T) -> Request<T> {
@@ -235,13 +243,24 @@ impl Answers {
     /// # Errors
     /// A [`Fault`] inside the error chain when the server ended it with one.
     pub async fn next(&mut self) -> Result<Option<Value>> {
-        let answer = self.stream.message().await.map_err(refusal)?;
+        let answer = self.stream.message().await.map_err(|status| refusal(&status))?;
         answer.map(|bytes| json(&self.method, &bytes)).transpose()
     }
 }
 
-fn refusal(status: Status) -> anyhow::Error {
-    anyhow!(strata_api::error::fault(&status))
+fn refusal(status: &Status) -> anyhow::Error {
+    anyhow!(strata_api::error::fault(status))
+}
+
+/// That no server answers at an address, and what to look at: whether one runs there, and the scheme.
+pub fn no_answer(url: &str, status: &Status) -> anyhow::Error {
+    let secure = url.starts_with("https:");
+    let (why, other) = match status.message() {
+        handshake if handshake.contains("TLS handshake") => (handshake, "one without TLS is http://"),
+        _ if secure => ("is a server with TLS running there?", "one without TLS is http://"),
+        _ => ("is a server running there? `strata serve` starts one", "one with TLS is https://"),
+    };
+    anyhow!("{url} does not answer: {why}; {other}")
 }
 
 fn route(method: &MethodDescriptor) -> Result<http::uri::PathAndQuery> {

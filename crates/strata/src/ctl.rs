@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{CtlArgs, CtlCommand, KeysCommand, MaintenanceCommand, ModeCommand, OwnerArgs, ServerArgs},
-    client::{Api, Credential, path, refused},
+    client::{Api, Credential, no_answer, path, refused},
     explain, maintenance, transfer,
 };
 use anyhow::{Context as _, Result};
@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 use strata_core::{Clock as _, IdSource as _, time::DAY};
-use strata_runtime::ports::{RandomIds, SystemClock};
+use strata_runtime::{
+    channel::transport_failure,
+    ports::{RandomIds, SystemClock},
+};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 fn api(server: &ServerArgs) -> Result<Api> {
@@ -324,15 +327,7 @@ async fn health(server: &ServerArgs, api: &Api) -> Result<ExitCode> {
                 ServingStatus::try_from(answer.into_inner().status).unwrap_or(ServingStatus::Unknown).as_str_name().to_owned()
             }
             Err(status) if status.code() == tonic::Code::NotFound => "NOT_RUN_HERE".to_owned(),
-            Err(status) if status.code() == tonic::Code::Unavailable => anyhow::bail!(
-                "{} does not answer: {}",
-                server.server,
-                if server.server.starts_with("https:") {
-                    "is a server with TLS running there?"
-                } else {
-                    "is a server running there? `strata serve` starts one; one with TLS is https://"
-                }
-            ),
+            Err(status) if transport_failure(&status).is_some() => return Err(no_answer(&server.server, &status)),
             Err(status) => anyhow::bail!("{} does not answer: {}", server.server, status.message()),
         };
         serving &= matches!(state.as_str(), "SERVING" | "NOT_RUN_HERE");

@@ -8,8 +8,9 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::{
-    fs::File,
+    fs::{File, OpenOptions, Permissions},
     io::{BufRead as _, BufReader, BufWriter, Write},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
     process::ExitCode,
 };
@@ -38,7 +39,10 @@ pub async fn export(api: &Api, args: &ExportArgs) -> Result<ExitCode> {
     };
     let part = path.with_extension("part");
     let named = || format!("{}", part.display());
-    let mut file = BufWriter::new(File::create(&part).with_context(named)?);
+    // A memory is its user's: nobody else on the machine reads it.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part).with_context(named)?;
+    file.set_permissions(Permissions::from_mode(0o600)).with_context(named)?;
+    let mut file = BufWriter::new(file);
     let written = write(api, args, &mut file).await;
     let synced = written.and_then(|lines| {
         file.flush().with_context(named)?;

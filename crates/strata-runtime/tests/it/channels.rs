@@ -304,8 +304,7 @@ async fn a_call_that_nobody_could_be_reached_for_says_that_it_was_not_sent() {
         eventually(Duration::from_secs(30), || async { Double::count(&double.began) == 2 }).await;
         assert!(tasks.shutdown(Duration::from_secs(30)).await);
     });
-    let not_sent =
-        |status: &tonic::Status| std::error::Error::source(status).is_some_and(|source| source.is::<channel::NotSent>());
+    let not_sent = |status: &tonic::Status| channel::transport_failure(status).is_some_and(|failed| !failed.sent);
     assert!(!not_sent(&lost.expect_err("gone")));
     eventually(Duration::from_secs(30), || async { std::net::TcpStream::connect(address).is_err() }).await;
     for fresh in [false, true] {

@@ -38,7 +38,7 @@ fn flags_of_the_server_stand_before_and_after_the_command() {
         &["reindex", "--server", "http://127.0.0.1:1", "--timeout", "1"],
     ] {
         let error = refused(args);
-        assert!(error.contains("STORE_UNAVAILABLE"), "{args:?}: {error}");
+        assert!(error.contains("http://127.0.0.1:1 does not answer"), "{args:?}: {error}");
     }
 }
 
@@ -53,8 +53,8 @@ fn credentials_may_stand_on_both_sides_of_the_command_and_are_checked_together()
             (&[], &["--private-key-file", "k"], "--certificate-file"),
             (&["--certificate-file", "c"], &["--private-key-file", "k"], "https://"),
             (&["--private-key-file", "k"], &["--certificate-file", "c"], "https://"),
-            (&["--api-key", "k"], &[], "STORE_UNAVAILABLE"),
-            (&[], &["--api-key", "k"], "STORE_UNAVAILABLE"),
+            (&["--api-key", "k"], &[], "http://127.0.0.1:1 does not answer"),
+            (&[], &["--api-key", "k"], "http://127.0.0.1:1 does not answer"),
         ] {
             let args = [&["ctl"][..], &server, before, command, after].concat();
             let error = refused(&args);
@@ -143,6 +143,34 @@ fn a_malformed_dialogue_is_named_by_file_and_line() {
 
 #[test]
 fn a_server_that_is_not_there_is_said_so() {
-    let error = refused(&["ctl", "--server", "http://127.0.0.1:9", "--timeout", "2", "health"]);
-    assert!(error.contains("127.0.0.1:9") && error.contains("does not answer"), "{error}");
+    for command in [&["health"][..], &["status"], &["recall", "--user", "ada", "tea"], &["export", "--user", "ada"]] {
+        let error = refused(&[&["ctl", "--server", "http://127.0.0.1:9", "--timeout", "2"], command].concat());
+        assert!(error.contains("http://127.0.0.1:9 does not answer") && error.contains("strata serve"), "{error}");
+        assert!(!error.contains("retry"), "nothing was sent that could be doubled, and nothing changes by itself: {error}");
+    }
+}
+
+#[test]
+fn the_other_scheme_is_named_where_it_is_the_wrong_one() {
+    // What each kind of server says to a client of the other: a page of HTTP, and an alert of TLS.
+    for (scheme, answer, other) in
+        [("https", &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "http://"), ("http", &[21, 3, 3, 0, 2, 2, 70][..], "https://")]
+    {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                use std::io::{Read as _, Write as _};
+                let mut stream = stream.expect("a connection");
+                // Whether the client waits for it or has gone is all the same here.
+                let _ = stream.read(&mut [0; 1_024]);
+                let _ = stream.write_all(answer);
+            }
+        });
+        for command in ["health", "status"] {
+            let error = refused(&["ctl", "--server", &format!("{scheme}://{address}"), "--timeout", "5", command]);
+            assert!(error.contains(&address) && error.contains("does not answer"), "{error}");
+            assert!(error.contains(&format!("TLS is {other}")), "{error}");
+        }
+    }
 }

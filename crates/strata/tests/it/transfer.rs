@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, strata};
 use serde_json::json;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Output;
 
@@ -42,6 +43,8 @@ fn c158_c161_a_memory_travels_as_jsonl_between_deployments() {
     let first = export(&here, "ada", &path("first.jsonl"));
     assert!(first.status.success(), "{}", text(&first.stderr));
     assert!(!path("first.part").exists());
+    let mode = std::fs::metadata(path("first.jsonl")).expect("the file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "nobody else on the machine reads it");
     let file = std::fs::read_to_string(path("first.jsonl")).expect("the file");
     assert_eq!(file.lines().count(), 4);
     assert!(file.lines().next().is_some_and(|line| line.contains("\"format\":1") && line.contains("\"ACTIVE\":3")), "{file}");
