@@ -2,7 +2,6 @@
 //! words of a turn a fact of its session comes from.
 
 use crate::layers::{Layers, answer, reading, signed};
-use std::ops::Range;
 use std::time::Duration;
 use strata_api::convert::common;
 use strata_api::convert::session as convert;
@@ -15,8 +14,8 @@ use strata_core::policy::promotion::{SealedTurn, word_of};
 use strata_core::record::Source;
 use strata_core::{Fault, Owner, Reason};
 use strata_runtime::context::CallContext;
-use strata_text::certainty::{certainty, negation};
 use strata_text::cues::question;
+use strata_text::quote::{cuts_words, stands_in};
 
 /// Longest wait for the turn: a write never fails because a session is slow.
 const LOOKUP: Duration = Duration::from_millis(1_000);
@@ -126,46 +125,6 @@ fn sentence_with(value: &str, turn: &str) -> Option<String> {
     let spans = strata_text::sentence_spans(turn);
     let sentence = spans.into_iter().rev().map(|span| turn[span].trim()).find(holds);
     sentence.filter(|sentence| !value.is_empty() && sentence.chars().count() <= QUOTE_CHARS).map(str::to_owned)
-}
-
-/// Whether a part of a text begins or ends inside a word of Latin letters or digits.
-fn cuts_words(text: &str, part: Range<usize>) -> bool {
-    let inside =
-        |a: Option<char>, b: Option<char>| a.zip(b).is_some_and(|(a, b)| a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric());
-    let (before, within, after) = (&text[..part.start], &text[part.clone()], &text[part.end..]);
-    inside(before.chars().next_back(), within.chars().next()) || inside(within.chars().next_back(), after.chars().next())
-}
-
-/// Whether a quote stands in a turn, compared in normal form (NFKC, case, white space, invisible characters). A part of a
-/// clause counts only if what was left out before it neither negates nor hedges it: "吃辣" is no quote of "不吃辣".
-pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
-    let (quote, turn) = (strata_text::clean::normal(quote), strata_text::clean::normal(turn));
-    if quote.is_empty() {
-        return false;
-    }
-    // Only what is compared is read: this runs at every write.
-    let (asked, negation, certain) = (question(&quote), negation(&quote), certainty(&quote));
-    turn.match_indices(&quote).any(|(at, _)| {
-        // Of a question only the whole is a quote: what it asks is not what the user said.
-        let sentence = strata_text::sentence_spans(&turn).into_iter().find(|span| span.contains(&at));
-        if sentence.is_some_and(|span| question(&turn[span])) && !asked {
-            return false;
-        }
-        let before = &turn[..at];
-        let clause = before.rfind(is_clause_end).map_or(0, |end| end + turn[end..].chars().next().map_or(0, char::len_utf8));
-        if turn[clause..at].trim().is_empty() {
-            return true;
-        }
-        if cuts_words(&turn, at..at + quote.len()) {
-            return false;
-        }
-        let whole = &turn[clause..at + quote.len()];
-        strata_text::certainty::negation(whole) <= negation && certainty(whole) >= certain
-    })
-}
-
-const fn is_clause_end(c: char) -> bool {
-    matches!(c, ',' | '.' | ';' | ':' | '!' | '?' | '\n' | '"' | '(' | ')' | '…' | '，' | '。' | '；' | '：' | '！' | '？')
 }
 
 #[cfg(test)]

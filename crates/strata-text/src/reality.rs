@@ -341,7 +341,7 @@ pub(crate) fn unreal(cleaned: &Cleaned) -> bool {
 }
 
 /// Whether one clause qualifies itself and what follows it: not so, or only under a condition, or in a time that is over.
-fn frames(clause: &str) -> bool {
+pub(crate) fn frames(clause: &str) -> bool {
     UNREAL.says(clause, &NO_UNREAL) || CONDITION.says(clause, &NO_CONDITION) || PAST_FRAME.says(clause, &NO_FRAME)
 }
 
