@@ -114,13 +114,13 @@ pub(crate) fn of_sealed(turn: &SealedTurn) -> Attestation {
 }
 
 /// The sentence of a turn that holds a value, compared in normal form and as whole words; the last one, which corrects the ones
-/// before it. A question is nobody's statement.
+/// before it. A question is nobody's statement, nor is what the turn takes back or hands over to be translated.
 fn sentence_with(value: &str, turn: &str) -> Option<String> {
     let value = strata_text::clean::normal(value);
     let holds = |sentence: &&str| {
         let sentence = strata_text::clean::normal(sentence);
         let whole = |at: usize| !cuts_words(&sentence, at..at + value.len());
-        !question(&sentence) && sentence.match_indices(&value).any(|(at, _)| whole(at))
+        !question(&sentence) && sentence.match_indices(&value).any(|(at, _)| whole(at)) && stands_in(&sentence, turn)
     };
     let spans = strata_text::sentence_spans(turn);
     let sentence = spans.into_iter().rev().map(|span| turn[span].trim()).find(holds);
@@ -129,7 +129,7 @@ fn sentence_with(value: &str, turn: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{sentence_with, stands_in};
+    use super::sentence_with;
 
     #[test]
     fn a_value_is_quoted_by_the_sentence_that_holds_it() {
@@ -145,40 +145,11 @@ mod tests {
             ("vegetarian", "I eat no meat.", None),
             ("素食", "我不吃肉。", None),
             ("\u{200b}", "anything", None),
+            ("Rome", "I live in Oslo. I live in Rome. Just kidding.", None),
+            ("罗马", "翻译一下：\n我住在罗马", None),
         ] {
             assert_eq!(sentence_with(value, turn).as_deref(), sentence, "{value} in {turn}");
         }
         assert_eq!(sentence_with("CC-42", &format!("{} CC-42", "word ".repeat(1_000))), None, "longer than any quote");
-    }
-
-    #[test]
-    fn a_quote_stands_in_its_turn_in_normal_form() {
-        for (quote, turn) in [
-            ("我不吃辣。", "你好！我不吃辣，谢谢"),
-            ("From now on, always reply in Chinese", "ok.  from now on,\n always reply in Chinese!"),
-            ("我的预算是１２００元", "我的预算是1200元左右"),
-            ("I live in Berlin", "Hi, I live in Berlin 👋"),
-            ("like tea", "I like tea"),
-        ] {
-            assert!(stands_in(quote, turn), "{quote} in {turn}");
-        }
-    }
-
-    #[test]
-    fn a_quote_that_turns_the_meaning_or_is_not_there_is_refused() {
-        for (quote, turn) in [
-            ("", "anything"),
-            ("\u{200b}", "anything"),
-            ("我吃辣", "我不吃辣"),
-            ("吃辣", "我不吃辣"),
-            ("like tea", "I do not like tea"),
-            ("art", "I want to start"),
-            ("I live in Paris", "I live in Berlin"),
-            ("my cost centre is A-100", "Is it true that my cost centre is A-100? I guess so."),
-            ("I have a meeting on 5 May", "Do I have a meeting on 5 May?"),
-            ("我住在上海", "你觉得我住在上海吗？"),
-        ] {
-            assert!(!stands_in(quote, turn), "{quote} in {turn}");
-        }
     }
 }

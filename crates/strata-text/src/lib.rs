@@ -70,4 +70,5 @@ pub fn warm() {
     let _ = analyze(text);
     let _ = turns::statements(text, strata_core::policy::session::Role::User);
     let _ = aspect(text);
+    let _ = quote::stands_in("我住在杭州", text);
 }

@@ -9,10 +9,10 @@ use crate::certainty::{certainty, negation};
 use crate::clean::{Cleaned, normal};
 use crate::cues::{question, reported};
 use crate::pattern::Pattern;
-use crate::phrases::{Table, compile, regex, without};
+use crate::phrases::{Table, compile, regex, table, without};
 use crate::reality;
 use crate::script::is_han;
-use crate::sentence::sentence_spans;
+use crate::sentence::{sentence_spans, sentences};
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -26,23 +26,20 @@ const REACH: usize = 600;
 /// it says alone.
 #[must_use]
 pub fn stands_in(quote: &str, turn: &str) -> bool {
-    let (quote, seen) = (normal(quote), Cleaned::new(turn).text);
-    let turn = normal(turn);
-    if quote.is_empty() || !turn.contains(&quote) {
+    let (words, compared) = (Cleaned::new(quote).text, normal(turn));
+    let quote = normal(quote);
+    if quote.is_empty() || !compared.contains(&quote) {
         return false;
     }
-    let quoted = Quoted::new(&quote);
-    let letters = Letters::of(&turn, &seen);
-    turn.match_indices(&quote).take(PLACES).any(|(at, _)| {
-        if cuts_words(&turn, at..at + quote.len()) {
-            return false;
-        }
-        match &letters {
-            // Upper case tells names, which the normal form has no more.
-            Some(letters) => letters.place(at..at + quote.len()).is_none_or(|at| !Cut::new(&seen, at).turns(&quoted)),
-            None => !Cut::new(&turn, at..at + quote.len()).turns(&quoted),
-        }
-    })
+    // Upper case tells names, which the normal form has no more.
+    let seen = Cleaned::new(turn).text;
+    let letters = Letters::of(&compared, &seen);
+    let says = |text: &str, at: Range<usize>| !cuts_words(text, at.clone()) && !Cut::new(text, at).turns(&words);
+    compared == quote
+        || compared.match_indices(&quote).take(PLACES).map(|(at, _)| at..at + quote.len()).any(|at| match &letters {
+            Some(letters) => letters.place(at).is_none_or(|at| says(&seen, at)),
+            None => says(&compared, at),
+        })
 }
 
 /// Whether a part of a text begins or ends inside a word: of Latin letters or digits, a number, or a word of the Chinese
@@ -114,18 +111,6 @@ impl Letters {
     }
 }
 
-/// What a quote says by itself.
-struct Quoted<'q> {
-    text: &'q str,
-    sentences: Vec<&'q str>,
-}
-
-impl<'q> Quoted<'q> {
-    fn new(text: &'q str) -> Self {
-        Self { text, sentences: crate::sentence::sentences(text) }
-    }
-}
-
 /// A quote where it stands: in the sentences that it is cut from.
 struct Cut<'t> {
     text: &'t str,
@@ -146,7 +131,7 @@ impl<'t> Cut<'t> {
     }
 
     /// Whether what was left out around the quote makes its words mean something else.
-    fn turns(&self, quote: &Quoted<'_>) -> bool {
+    fn turns(&self, quote: &str) -> bool {
         let asked = self.asks(quote);
         asked || self.in_words_of_others(quote) || self.is_framed(quote) || self.is_handed_over() || self.is_taken_back()
     }
@@ -186,7 +171,7 @@ impl<'t> Cut<'t> {
     }
 
     /// Whether a question is asked of what the quote says. A question of its own beside it ("I live in Oslo, any tips?") is none.
-    fn asks(&self, quote: &Quoted<'_>) -> bool {
+    fn asks(&self, quote: &str) -> bool {
         let head = self.head();
         // "whether I live in Oslo", 在不在名单上: a question inside a sentence.
         if EMBEDS.is_match(self.lead().trim_end()) {
@@ -195,13 +180,19 @@ impl<'t> Cut<'t> {
         let open = |sentence: &Range<usize>, words: Option<&&str>| {
             question(&self.text[sentence.clone()]) && !words.is_some_and(|words| question(words))
         };
-        if !open(&self.first, quote.sentences.first()) && !open(&self.last, quote.sentences.last()) {
+        let sentences = sentences(quote);
+        if !open(&self.first, sentences.first()) && !open(&self.last, sentences.last()) {
             return false;
         }
         if TOLD_IN_A_QUESTION.is_match(head) {
             return false;
         }
-        // A question behind the quote, or before what it is asked for.
+        // One before it: "Not sure whether that helps, but I am colour-blind".
+        let own = &self.text[self.at.start - self.lead().len()..self.last.end];
+        if own.len() < self.last.end - self.first.start && !question(own) && !ASKS_OF_IT.is_match(head) {
+            return false;
+        }
+        // One behind it, on its own.
         let tail = self.tail();
         let asked = tail.trim_start_matches(|c: char| !c.is_alphanumeric());
         let apart = tail[..tail.len() - asked.len()].contains(is_break);
@@ -211,7 +202,7 @@ impl<'t> Cut<'t> {
     }
 
     /// Whether somebody else said what the quote says, or the quote is a text within marks.
-    fn in_words_of_others(&self, quote: &Quoted<'_>) -> bool {
+    fn in_words_of_others(&self, quote: &str) -> bool {
         let (head, tail) = (self.head(), self.tail());
         if OWN_WORDS.is_match(self.lead()) || OWN_WORDS.is_match(self.part_before()) {
             return false;
@@ -223,7 +214,7 @@ impl<'t> Cut<'t> {
         if SAID_BEHIND.is_match(behind) {
             return true;
         }
-        if reported(&Cleaned::new(quote.text)) {
+        if reported(&Cleaned::new(quote)) {
             return false;
         }
         let lead = self.lead();
@@ -248,8 +239,10 @@ impl<'t> Cut<'t> {
             return false;
         }
         let before = &self.text[..self.at.start];
-        let speakers: Vec<&str> = SPEAKER.captures_iter(self.text).filter_map(|found| found.name("who")).map(|who| who.as_str()).collect();
-        let named = SPEAKER.captures_iter(before).last().filter(|found| found.get(0).is_some_and(|all| all.end() == before.len()));
+        let speakers: Vec<&str> =
+            SPEAKER.captures_iter(self.text).filter_map(|found| found.name("who")).map(|who| who.as_str()).collect();
+        let named =
+            SPEAKER.captures_iter(before).last().filter(|found| found.get(0).is_some_and(|all| all.end() == before.len()));
         let own = named.and_then(|found| found.name("who")).is_none_or(|who| MYSELF.is_match(who.as_str()));
         !own && speakers.iter().any(|who| *who != speakers[0])
     }
@@ -273,7 +266,10 @@ impl<'t> Cut<'t> {
         }
         let says = |text: &str| text.chars().any(char::is_alphanumeric);
         let outside = match straight {
-            true => line_before.rsplit_once('"').is_some_and(|(said, _)| says(said)) || line_after.split_once('"').is_some_and(|(_, said)| says(said)),
+            true => {
+                line_before.rsplit_once('"').is_some_and(|(said, _)| says(said))
+                    || line_after.split_once('"').is_some_and(|(_, said)| says(said))
+            }
             false => says(line_before) || line_after.split_once(['」', '』', '\'']).is_some_and(|(_, said)| says(said)),
         };
         outside && !NOTED.is_match(line_before)
@@ -281,16 +277,21 @@ impl<'t> Cut<'t> {
 
     /// Whether what stands beside the quote in its sentence denies it, doubts it, or says it of a condition, a game, a time that
     /// is over.
-    fn is_framed(&self, quote: &Quoted<'_>) -> bool {
+    fn is_framed(&self, quote: &str) -> bool {
         let (lead, tail) = (self.lead(), self.tail());
         if lead.chars().any(char::is_alphanumeric) {
             let told = without(lead, &KNOWN);
             let whole = format!("{told}{}", self.quote());
-            if negation(&whole) > negation(quote.text) || certainty(&whole) < certainty(quote.text) || DOUBTS.is_match(&told) {
+            if negation(&whole) > negation(quote) || certainty(&whole) < certainty(quote) || DOUBTS.is_match(&told) {
                 return true;
             }
             let unreal = |text: &str| reality::unreal(&Cleaned::new(text));
-            if PAST_BEFORE.is_match(lead) || unreal(&whole) && !unreal(quote.text) {
+            if PAST_BEFORE.is_match(lead) || unreal(&whole) && !unreal(quote) {
+                return true;
+            }
+            // A Chinese verb has no tense: without 以前 it tells of today.
+            let past = |text: &str| reality::qualified(&without(text, &COURTESY));
+            if lead.chars().any(is_han) && past(&whole) && !past(quote) {
                 return true;
             }
         }
@@ -299,18 +300,18 @@ impl<'t> Cut<'t> {
         }
         // "…, I think".
         let behind = tail.trim_matches(|c: char| !c.is_alphanumeric());
-        HEDGED_BEHIND.is_match(behind) && certainty(quote.text) > strata_core::text::Certainty::Hedged
+        HEDGED_BEHIND.is_match(behind) && certainty(quote) > strata_core::text::Certainty::Hedged
     }
 
     /// Whether a condition or a frame is open when the quote begins, or comes right behind it.
-    fn is_under_condition(&self, quote: &Quoted<'_>) -> bool {
+    fn is_under_condition(&self, quote: &str) -> bool {
         let tail = self.tail();
-        if CONDITION_BEHIND.is_match(tail) {
+        if CONDITION_BEHIND.is_match(&without(tail, &COURTESY)) {
             return true;
         }
         let head = without(self.head(), &COURTESY);
         let joined = joined_at(&head, self.quote());
-        if RESETS.is_match(&head[joined..]) {
+        if RESETS.is_match(&head[joined..]) || RESETS.is_match(self.quote()) {
             return false;
         }
         let mut open = false;
@@ -323,9 +324,10 @@ impl<'t> Cut<'t> {
                 open = false;
             }
             // The last part goes with the quote.
-            open |= OPENS.is_match(part) || reality::frames(part) && !(WISHES.is_match(part) && from < head.len());
+            let frames = if part.chars().any(is_han) { reality::frames(part) } else { reality::supposes(part) };
+            open |= OPENS.is_match(part) || frames && !(WISHES.is_match(part) && from < head.len());
         }
-        let asks = reality::frames(quote.text.split(is_break).next().unwrap_or_default());
+        let asks = reality::frames(quote.split(is_break).next().unwrap_or_default());
         open && !asks
     }
 
@@ -389,13 +391,17 @@ static JOINS: LazyLock<Pattern> = LazyLock::new(|| {
 });
 /// What only goes on, and needs a subject behind it to be a statement of its own.
 static ADDS: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^(?:and|so|yet|而)\s*$"));
-static SUBJECT: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:i|i'm|i've|i'd|i'll|we|we're|my|our)\b|我|咱|俺|本人)"));
+static SUBJECT: LazyLock<Pattern> =
+    LazyLock::new(|| regex(r"(?i)^\W*(?:(?:i|i'm|i've|i'd|i'll|we|we're|my|our)\b|我|咱|俺|本人)"));
 /// "It's not because I am lazy".
 static NOT_JOINED: LazyLock<Pattern> =
     LazyLock::new(|| regex(r"(?i)(?:\bnot(?: just| only| simply)?|n't|不是|并非|不|only|even|just|as|and|or)\s*$"));
 /// What ends a condition before it: "…, but I live in Oslo".
-static RESETS: LazyLock<Pattern> =
-    LazyLock::new(|| regex(r"(?i)^\s*(?:(?:but|because|since|although|anyway|by the way|btw)\b|但|可是|不过|因为|反正|顺便|另外|对了)"));
+static RESETS: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"(?i)^\s*(?:(?:but|because|since|although|anyway|by the way|btw|now|nowadays|these days|today|currently|later|seriously)\b|但|可是|不过|因为|反正|顺便|另外|对了|后来|现在|如今|目前|说正经的)",
+    )
+});
 
 // --- Questions -------------------------------------------------------------------------------------------------------------
 
@@ -418,7 +424,9 @@ static TAG: LazyLock<Pattern> = LazyLock::new(|| {
 
 /// Words before a quote that open a question which the quote belongs to.
 static ASKS_OF_IT: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(r"(?i)(?:\b(?:do you (?:think|believe|reckon|feel)|would you say|is it (?:true|possible|likely|ok|okay)|who says|what if|what happens|why (?:do|does|would|should))\b|你(?:觉得|认为|说|看)|谁说|难道|万一|为什么|凭什么)[^,，]*$")
+    regex(
+        r"(?i)(?:\b(?:do you (?:think|believe|reckon|feel)|would you say|is it (?:true|possible|likely|ok|okay)|who says|what if|what happens|why (?:do|does|would|should))\b|你(?:觉得|认为|说|看)|谁说|难道|万一|为什么|凭什么)[^,，]*$",
+    )
 });
 
 // --- The words of others -----------------------------------------------------------------------------------------------------
@@ -448,8 +456,9 @@ static NOTED: LazyLock<Pattern> = LazyLock::new(|| {
     )
 });
 /// "Bob: …", at the beginning of a line or of a part of it.
-static SPEAKER: LazyLock<Pattern> =
-    LazyLock::new(|| regex(r"(?:^|[\n,，;；。.!?！？]\s*)(?P<who>[A-Z][a-z]+|[老小阿]\p{Han}|\p{Han}{1,2}(?:总|哥|姐|老师|经理|医生))[:：]\s*"));
+static SPEAKER: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(r"(?:^|[\n,，;；。.!?！？]\s*)(?P<who>[A-Z][a-z]+|[老小阿]\p{Han}|\p{Han}{1,2}(?:总|哥|姐|老师|经理|医生))[:：]\s*")
+});
 static MYSELF: LazyLock<Pattern> = LazyLock::new(|| regex(r"^(?i:me|i|myself|user|note|update|edit|我|本人|备注|说明|更正)$"));
 static CLOSES_SINGLE: LazyLock<Pattern> = LazyLock::new(|| regex(r"^[^']{0,200}?[.!?]?'(?:\W|$)"));
 
@@ -467,11 +476,14 @@ static KNOWN: LazyLock<Table> = LazyLock::new(|| {
             "(?:can't|cannot|won't|not (?:going to|gonna)) (?:deny|lie|hide)(?: that)?",
             "couldn't be (?:happier|prouder)(?: that)?",
             "no (?:idea|clue) why",
+            "(?:no|without(?: a| any)?|beyond(?: a| any)?|(?:don't|do not|never) (?:have (?:a|any) )?) ?doubt(?: that)?",
             "(?:i've|i have|we've|we have) (?:already |just |also |once )*mentioned",
         ],
         &[
             "没想到",
             "不敢相信",
+            "(?:毫不|毫无|不|毋庸|从不)怀疑",
+            "引以为(?:傲|豪|戒|荣)",
             "不得不说",
             "不瞒你(?:说)?",
             "不骗你",
@@ -488,14 +500,15 @@ static DOUBTS: LazyLock<Table> = LazyLock::new(|| {
         &[
             "doubt(?:s|ed|ful)?",
             "(?:deny|denies|denied|denying)",
-            "(?:a |the )?(?:myth|lie|rumou?r|misconception|allegation|claim|false claim)(?: is| was)?(?: that)?",
+            "(?:myth|lie|rumou?r|misconception|allegation|claim)(?: is| was)? that *$",
             "refus(?:e|es|ed|ing) to (?:believe|accept|think|say|admit)",
-            "(?:wrong|wrongly|false|falsely|mistaken|mistakenly|absurd|nonsense|untrue|incorrect|impossible)",
+            "(?:wrong|false|mistaken|absurd|nonsense|untrue|incorrect|impossible)(?: to \\w+)?(?: that)? *$",
+            "(?:wrongly|falsely|mistakenly|erroneously) \\w+(?: that)? *$",
             "(?:used to|once|previously) (?:think|thought|believe|believed|say|said|assume|assumed|claim)",
             "pretend(?:s|ed|ing)?",
             "far from",
             "(?:as if|as though|like|suppose|supposing|assuming|used to|pretending) *$",
-            "(?:assumes?|assumed|imagines?|imagined|suspects?|suspected)(?: that)? *$",
+            "(?:assumes?|assumed|imagines?|imagined|suspects?|suspected|believes|thinks|says|claims|insists|swears|reckons|supposes|argues|maintains)(?: that)? *$",
         ],
         &[
             "怀疑",
@@ -511,15 +524,13 @@ static DOUBTS: LazyLock<Table> = LazyLock::new(|| {
         ],
     )
 });
-/// What puts a Chinese sentence into a time that is over, and an English verb that has no other sign of it.
-static PAST_BEFORE: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:\bused to\s*$|(?:以前|从前|曾经?|过去|当年|当时|早年|小时候|年轻时|那(?:个)?时候?|上(?:大学|中学|高中|初中|小学)(?:时|的时候)?|年(?:以)?前|前些年|前几年|原先)(?:[\p{Han}]{0,4}?)$)",
-    )
-});
+/// What tells of a time that is over, however the verb is written.
+static PAST_BEFORE: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)\bused to\s*$|曾几何时"));
 /// A condition right behind the quote, no comma between.
 static CONDITION_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(r"(?i)^ (?:only |but only |even )?(?:if|unless|in case|provided|as long as|assuming|in (?:the|my|a) (?:game|dream|story|novel|play))\b|^(?:的话|就好了|该多好|就太好了|多好)")
+    regex(
+        r"(?i)^ (?:only |but only |even )?(?:if|unless|in case|provided|as long as|assuming|in (?:the|my|a) (?:game|dream|story|novel|play))\b|^(?:的话|就好了|该多好|就太好了|多好)",
+    )
 });
 /// Conditions that are courtesies: "if you ask me", 方便的话.
 static COURTESY: LazyLock<Table> = LazyLock::new(|| {
@@ -548,13 +559,13 @@ static COURTESY: LazyLock<Table> = LazyLock::new(|| {
 });
 /// A concession, a sneer: what follows is not said to be so.
 static OPENS: LazyLock<Pattern> =
-    LazyLock::new(|| regex(r"(?i)就算|即使|即便|哪怕|纵使|纵然|^\W*(?:oh,? )?(?:(?:yeah|sure),? right|as if)\b"));
+    LazyLock::new(|| regex(r"(?i)就算|即使|即便|哪怕|纵使|纵然|^\W*(?:oh,? )?(?:(?:yeah|sure),? right\b|as if\W*$)"));
 /// A wish frames only what goes on from it.
 static WISHES: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)\bwish|希望|恨不得|巴不得"));
 /// What denies the whole behind it.
 static DENIED_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r#"(?i)^(?: (?:no (?:more|longer)|not|never)$| (?:is|was|are) (?:just |simply |totally |completely |all )?(?:a (?:lie|myth|rumou?r|joke|mistake)|lies|false|not true|untrue|wrong|nonsense|made up|fake news)\b|(?:才怪)|["”」]?(?:的|这|那|这个|这种|那种|一)?(?:传言|谣言|说法|消息|想法|传闻|事情?|话|看法|结论)?(?:都|完全|纯|纯粹|全|根本|其实|显然)?(?:并?不(?:是真的?|对|属实|正确|成立|准确)|(?:是|属|纯属)(?:假的|假话|谣言|谣传|瞎说|胡说|骗人|误会|误传|错的|编的|瞎编|骗你|个?笑话)))"#,
+        r#"(?i)^(?: (?:no (?:more|longer)|not|never)$| (?:is|was|are) (?:just |simply |totally |completely |all )?(?:a (?:lie|myth|rumou?r|joke|mistake)|lies|false|(?:not|hardly) (?:true|accurate|right|correct|so|the case)|untrue|inaccurate|wrong|nonsense|made up|fake news)\b|(?:才怪)|["”」]?(?:的|这|那|这个|这种|那种|一)?(?:传言|谣言|说法|消息|想法|传闻|事情?|话|看法|结论)?(?:都|完全|纯|纯粹|全|根本|其实|显然)?(?:并?不(?:是真的?|对|属实|正确|成立|准确)|(?:是|属|纯属)(?:假的|假话|谣言|谣传|瞎说|胡说|骗人|误会|误传|错的|编的|瞎编|骗你|造谣|诽谤|污蔑|个?笑话)))"#,
     )
 });
 /// A doubt added behind a statement: "…, I think".
@@ -569,18 +580,45 @@ static HEDGED_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
 /// An order to work on a text that follows behind a colon, or the head of an example.
 static HANDED_OVER: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"(?i)(?:^|[.!?。！？] *)\W*(?:(?:please|pls|kindly|now|ok|okay|hi|hey|and|also|(?:can|could|would) you|help me|i need you to|let's),? )*(?:translate|proof-?read|rephrase|re-?write|paraphrase|summari[sz]e|correct|fix|polish|shorten|improve|edit|spell-?check|transcribe|reword|analy[sz]e|classify|say|repeat)\b[^:：\n.!?]{0,80}[:：]|(?:^|[.!?。！？] *)\W*(?:for )?(?:example|sample|e\.g\.|template|sample text|sample answer|input|quote|the (?:following )?text|text)(?: \d+| [a-c])?[:：]|(?:^|[。！？.!?] *)\W*(?:请|帮我|帮忙|麻烦|给我|你|能|能不能|再|把|将|用|来|可以)*[^:：\n。！？]{0,12}(?:翻译|译成|译为|翻成|润色|校对|改写|改成|改一下|修改|缩写|扩写|总结|概括|归纳|朗读|造句|复述|仿写|改病句|检查)[^:：\n。！？]{0,16}[:：]|(?:^|[。！？.!?] *)\W*(?:例如|比如|譬如|示例|范例|例句|例子|样例|例文|原文|模板)(?:说)?[一二三四\d]{0,2}[:：]",
+        r"(?i)(?:^|[.!?。！？] *)\W*(?:(?:please|pls|kindly|now|ok|okay|hi|hey|and|also|(?:can|could|would) you|help me|i need you to|let's),? )*(?:(?:translate|proof-?read|rephrase|re-?write|paraphrase|summari[sz]e|spell-?check|transcribe|reword)\b|(?:correct|fix|polish|shorten|improve|edit|analy[sz]e|classify|say|repeat|convert|transform|turn|change|put) (?:this|these|the|that|my|it|in|into|to|after)\b)[^:：\n.!?]{0,80}[:：]|(?:^|[.!?。！？] *)\W*(?:for )?(?:example|sample|e\.g\.|template|sample text|sample answer|input|quote|the (?:following )?text|text)(?: \d+| [a-c])?[:：]|(?:^|[。！？.!?] *)\W*(?:请|帮我|帮忙|麻烦|给我|你|能|能不能|再|把|将|用|来|可以)*[^:：\n。！？]{0,12}(?:翻译|译成|译为|翻成|润色|校对|改写|改成|改一下|缩写|扩写|朗读|造句|复述|仿写|改病句|写一?[封条篇段首份]|(?:帮我|请|把|给我)[^:：\n。！？]{0,8}(?:修改|检查|总结|概括|归纳)|(?:修改|检查|总结|概括|归纳)(?:一下|下面|以下|这))[^:：\n。！？]{0,16}[:：]|(?:^|[。！？.!?] *)\W*(?:例如|比如|譬如|示例|范例|例句|例子|样例|例文|原文|模板)(?:说)?[一二三四\d]{0,2}[:：]",
     )
 });
 /// "Just kidding", "no wait", 说错了: at the beginning of what comes next.
-static TAKES_BACK: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)^(?:(?:ha|haha+|hehe|lol|lmao|oh|ah|er|erm|um|ok|okay|well|hmm|sorry|nah|no|wait|hey|actually|hold on|oops|哈+|嘿+|呵+|呃|额|哦|噢|啊|嗯|好吧|哎呀?|等等|等一下|抱歉|不好意思)[,，.。!！… ]*)*(?:(?:(?:i'm|i am|i was|im|that was|just|only|totally) )*(?:kidding|joking|joshing|jk|messing with you|pulling your leg|teasing you|trolling|making (?:that|this|it) up)\b|(?:that|it) (?:was|is) (?:just |only |all )?(?:a lie|a joke|not true|made up|sarcasm|a test)\b|i (?:just )?(?:made (?:that|it|all that) up|lied)\b|i take (?:that|it) back|scratch that|strike that|forget (?:that|what i (?:just )?said)|(?:no,? wait|wait,? no|actually,? no|i mean,? no|correction|psych|gotcha|april fools?|/s|not really|sarcasm|not|as if)(?:\W|$)|(?:(?:我|刚才|刚刚|刚|上面|前面|那|这|是|都|只是|就是|纯属|其实|跟你|和你|在)*(?:开 ?(?:个 ?)?玩 ?笑|逗你|骗你|瞎说|胡说|瞎编|乱说|说着玩|闹着玩|唬你|忽悠你|说笑|编的|假的))|(?:我)?(?:刚才|刚刚)?(?:说错|记错|打错|讲错|写错|搞错|弄错|口误|更正|收回|纠正)|(?:不对|不是|哦?不|才怪)(?:[,，.。!！…的]|$))",
+static TAKES_BACK: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (
+                "<start>",
+                "^(?:(?:ha|haha+|hehe|lol|lmao|oh|ah|er|erm|um|ok|okay|well|hmm|sorry|nah|no|wait|hey|actually|hold on|oops|哈+|嘿+|\
+呵+|呃|额|哦|噢|啊|嗯|好吧|哎呀?|等等|等一下|抱歉|不好意思)[,，.。!！… ]*)*",
+            ),
+            ("<end>", r"(?: ?[^\p{L}\p{N}' ]|$)"),
+            ("<that>", "(?:that|it)(?:'s| was| is) (?:just |only |all )?"),
+            ("<said>", "(?:我|刚才|刚刚|刚|上面|前面|那|这|是|都|只是|就是|纯属|其实|跟你|和你|在)*"),
+            ("<only>", "(?:的|啦|呢|而已|罢了|玩)+"),
+        ],
+        &[
+            "<start>(?:(?:i'm|i am|i was|im|that was|just|only|totally) )*(?:kidding|joking|joshing|jk|messing with you|pulling your leg|teasing you|trolling|making (?:that|this|it) up)(?-u:\\b)",
+            "<start><that>(?:a lie|a joke|not true|made up|sarcasm|a test)<end>",
+            "<start>i (?:just )?(?:made (?:that|it|all that) up|lied<end>|wish$)",
+            "<start>(?:i take (?:that|it) back|scratch that|strike that|forget (?:that|what i (?:just )?said)<end>)",
+            "<start>(?:no,? wait|wait,? no)(?-u:\\b)",
+            "<start>(?:actually,? no|i mean,? no|correction|psych|gotcha|april fools?|/s|not really|sarcasm|typo|my mistake|as if)<end>",
+            "^(?:ha|haha+|lol),? no<end>",
+            "^(?:oh )?not$",
+            "<start><said>开 ?(?:个 ?)?玩 ?笑 ?(?:<only>|<end>)",
+            "<start><said>(?:逗你|骗你|瞎说|胡说|瞎编|乱说|唬你|忽悠你|说笑|编|假)<only>?<end>",
+            "<start><said>(?:说着玩|闹着玩)",
+            "<start>(?:我)?(?:刚才|刚刚|上面)?(?:说错|记错|打错|讲错|写错|搞错|弄错|口误)(?:话|字)?(?:了|啦)?<end>",
+            "<start>(?:我)?(?:更正|纠正|收回)(?:一下)?(?:刚才|上面|那句|前面)?(?:的话|说的|那句话?)?<end>",
+            "<start>(?:不对|不是的?|哦?不|才怪)(?:[,，.。!！…]|$)",
+            "<start>才(?:没有|不是)(?:呢|啦|啊)?$",
+        ],
     )
 });
-/// What looks like it and is none: "not kidding", "No, …" that only answers.
+/// What looks like it and is none: "no kidding", 没开玩笑.
 static KEEPS: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(r"(?i)^(?:(?:i'm|i am) )?not (?:kidding|joking|at|in|a|an|the|on|for|that|only|just|because|to|my|\w+)\b|(?:没|不|别)(?:是|在)?(?:跟你)?开玩笑")
+    regex(r"(?i)^(?:(?:i'm|i am) )?(?:not?|never) (?:kidding|joking|joke)\b|(?:没|不|别)(?:是|在)?(?:跟你)?开玩笑")
 });
 
 #[cfg(test)]
@@ -606,6 +644,39 @@ mod tests {
             let letters = Letters::of(&turn, &cleaned).expect("the same letters");
             let at = turn.find(&quote).expect("found");
             assert_eq!(&cleaned[letters.place(at..at + quote.len()).expect("letters")], seen, "{turn}");
+        }
+    }
+
+    #[test]
+    fn g2_a_quote_stands_in_its_turn_in_normal_form() {
+        for (quote, turn) in [
+            ("我不吃辣。", "你好！我不吃辣，谢谢"),
+            ("From now on, always reply in Chinese", "ok.  from now on,\n always reply in Chinese!"),
+            ("我的预算是１２００元", "我的预算是1200元左右"),
+            ("I live in Berlin", "Hi, I live in Berlin 👋"),
+            ("like tea", "I like tea"),
+            // One place of several is enough.
+            ("I live in Oslo", "Do I live in Oslo? I live in Oslo, Bob says. I live in Oslo!"),
+        ] {
+            assert!(stands_in(quote, turn), "{quote} in {turn}");
+        }
+    }
+
+    #[test]
+    fn g2_a_quote_that_turns_the_meaning_or_is_not_there_is_refused() {
+        for (quote, turn) in [
+            ("", "anything"),
+            ("\u{200b}", "anything"),
+            ("我吃辣", "我不吃辣"),
+            ("吃辣", "我不吃辣"),
+            ("like tea", "I do not like tea"),
+            ("art", "I want to start"),
+            ("I live in Paris", "I live in Berlin"),
+            ("my cost centre is A-100", "Is it true that my cost centre is A-100? I guess so."),
+            ("I have a meeting on 5 May", "Do I have a meeting on 5 May?"),
+            ("我住在上海", "你觉得我住在上海吗？"),
+        ] {
+            assert!(!stands_in(quote, turn), "{quote} in {turn}");
         }
     }
 }
