@@ -386,20 +386,20 @@ fn joined_at(head: &str, quote: &str) -> usize {
 
 static JOINS: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"(?i)(?:\b(?:but|because|cause|since|whereas|although|though|given(?: that)?|now that|yet|and|so|therefore)|但是?|可是|不过|而且?|因为|由于|所以|虽然|既然|自从|毕竟|于是|并且|同时|何况|而)\s*$",
+        r"(?i)(?:(?-u:\b)(?:but|because|cause|since|whereas|although|though|given(?: that)?|now that|yet|and|so|therefore)|但是?|可是|不过|而且?|因为|由于|所以|虽然|既然|自从|毕竟|于是|并且|同时|何况|而)\s*$",
     )
 });
 /// What only goes on, and needs a subject behind it to be a statement of its own.
 static ADDS: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^(?:and|so|yet|而)\s*$"));
 static SUBJECT: LazyLock<Pattern> =
-    LazyLock::new(|| regex(r"(?i)^\W*(?:(?:i|i'm|i've|i'd|i'll|we|we're|my|our)\b|我|咱|俺|本人)"));
+    LazyLock::new(|| regex(r"(?i)^\W*(?:(?:i|i'm|i've|i'd|i'll|we|we're|my|our)(?-u:\b)|我|咱|俺|本人)"));
 /// "It's not because I am lazy".
 static NOT_JOINED: LazyLock<Pattern> =
-    LazyLock::new(|| regex(r"(?i)(?:\bnot(?: just| only| simply)?|n't|不是|并非|不|only|even|just|as|and|or)\s*$"));
+    LazyLock::new(|| regex(r"(?i)(?:(?-u:\b)not(?: just| only| simply)?|n't|不是|并非|不|only|even|just|as|and|or)\s*$"));
 /// What ends a condition before it: "…, but I live in Oslo".
 static RESETS: LazyLock<Pattern> = LazyLock::new(|| {
     regex(
-        r"(?i)^\s*(?:(?:but|because|since|although|anyway|by the way|btw|now|nowadays|these days|today|currently|later|seriously)\b|但|可是|不过|因为|反正|顺便|另外|对了|后来|现在|如今|目前|说正经的)",
+        r"(?i)^\s*(?:(?:but|because|since|although|anyway|by the way|btw|now|nowadays|these days|today|currently|later|seriously)(?-u:\b)|但|可是|不过|因为|反正|顺便|另外|对了|后来|现在|如今|目前|说正经的)",
     )
 });
 
@@ -407,52 +407,131 @@ static RESETS: LazyLock<Pattern> = LazyLock::new(|| {
 
 /// The words before a quote that make it what is asked for.
 static EMBEDS: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(r"(?i)(?:\b(?:whether|if)(?: or not)?|是否|是不是|有没有|能不能|会不会|要不要|该不该|能否|可否|\p{Han}[不没])$")
+    regex(r"(?i)(?:(?-u:\b)(?:whether|if)(?: or not)?|是否|是不是|有没有|能不能|会不会|要不要|该不该|能否|可否|\p{Han}[不没])$")
 });
 /// A question that tells: an order to remember, or what somebody may not know.
-static TOLD_IN_A_QUESTION: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:\b(?:can|could|would|will|won't) you (?:please |also |just |kindly )*(?:remember|note|keep in mind|save|store|write down|make a note|memori[sz]e|bear in mind|record)(?: down| for me)?(?: the fact)?(?: that)?|\bdid(?:n't)? (?:you|u) know(?: that)?|\b(?:given|considering|seeing|now) that|\b(?:because|since|as)|(?:记住|记得|记一下|记下|记着|记录一下|备注一下|保存一下)(?:一下|来)?[:：,，]?|(?:你|您)知道吗?[,，]?|(?:因为|毕竟|既然|考虑到|鉴于))\s*$",
+static TOLD_IN_A_QUESTION: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (r"<you>", r"(?:can|could|would|will|won't) you (?:please |also |just |kindly )*"),
+            (r"<keep>", r"remember|note|keep in mind|save|store|write down|make a note|memori[sz]e|bear in mind|record"),
+        ],
+        &[
+            r"(?-u:\b)<you><keep>(?: down| for me)?(?: the fact)?(?: that)?\s*$",
+            r"(?-u:\b)did(?:n't)? (?:you|u) know(?: that)?\s*$",
+            r"(?-u:\b)(?:given|considering|seeing|now) that\s*$",
+            r"(?-u:\b)(?:because|since|as)\s*$",
+            r"(?:记住|记得|记一下|记下|记着|记录一下|备注一下|保存一下)(?:一下|来)?[:：,，]?\s*$",
+            r"(?:你|您)知道吗?[,，]?\s*$",
+            r"(?:因为|毕竟|既然|考虑到|鉴于)\s*$",
+        ],
     )
 });
 /// A question that only asks whether what stands before it is so.
-static TAG: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)^(?:(?:is that |am i |that's )?(?:right|correct|true|yes|no|ok|okay|huh|eh|innit|or not|or no|or what|wrong)|(?:is|are|do|does|did|am|was|were|have|has|isn't|aren't|don't|doesn't|didn't|wasn't|weren't|haven't|hasn't|won't|can't|ain't) (?:it|i|we|they|you|he|she)(?: not)?|(?:is|isn't) that (?:right|so|correct|true)|(?:so|what) do you (?:think|say)|you think|would you say|do you agree|(?:这|那|我说)?(?:对|是|不是|是不是|对不对|没错|没记错|真的|可以|好|行|不|说得?对|记得?对|有没有搞错)(?:这样)?(?:吧|吗|么|不|嘛|啊|呢)*|你(?:觉得|说|看)(?:呢|对吗|是吗)?)\W*$",
+static TAG: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (
+                r"<be>",
+                r"is|are|do|does|did|am|was|were|have|has|isn't|aren't|don't|doesn't|didn't|wasn't|weren't|haven't|hasn't|won't|can't|ain't",
+            ),
+            (r"<who>", r"it|i|we|they|you|he|she"),
+            (r"<so>", r"对|是|不是|是不是|对不对|没错|没记错|真的|可以|好|行|不|说得?对|记得?对|有没有搞错"),
+        ],
+        &[
+            r"^(?:is that |am i |that's )?(?:right|correct|true|yes|no|ok|okay|huh|eh|innit|or not|or no|or what|wrong)\W*$",
+            r"^<be> <who>(?: not)?\W*$",
+            r"^(?:is|isn't) that (?:right|so|correct|true)\W*$",
+            r"^(?:(?:so|what) do you (?:think|say)|you think|would you say|do you agree)\W*$",
+            r"^(?:这|那|我说)?<so>(?:这样)?(?:吧|吗|么|不|嘛|啊|呢)*\W*$",
+            r"^你(?:觉得|说|看)(?:呢|对吗|是吗)?\W*$",
+        ],
     )
 });
 
 /// Words before a quote that open a question which the quote belongs to.
-static ASKS_OF_IT: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:\b(?:do you (?:think|believe|reckon|feel)|would you say|is it (?:true|possible|likely|ok|okay)|who says|what if|what happens|why (?:do|does|would|should))\b|你(?:觉得|认为|说|看)|谁说|难道|万一|为什么|凭什么)[^,，]*$",
+static ASKS_OF_IT: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[],
+        &[
+            r"(?-u:\b)do you (?:think|believe|reckon|feel)(?-u:\b)[^,，]*$",
+            r"(?-u:\b)is it (?:true|possible|likely|ok|okay)(?-u:\b)[^,，]*$",
+            r"(?-u:\b)(?:would you say|who says|what if|what happens|why (?:do|does|would|should))(?-u:\b)[^,，]*$",
+            r"(?:你(?:觉得|认为|说|看)|谁说|难道|万一|为什么|凭什么)[^,，]*$",
+        ],
     )
 });
 
 // --- The words of others -----------------------------------------------------------------------------------------------------
 
 /// The user's own saying: "I told Bob that", 我跟老王说, and orders to pass it on.
-static OWN_WORDS: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:\bi(?:'ve|'m| have| am| was| had)? (?:\w+ )?(?:said|say|saying|told|tell|telling|wrote|mentioned|mean|meant|repeat|replied|answered|explained|emailed|texted)\b|^\W*(?:please |and |also |so )*(?:tell|let|inform|remind|remember|note)\b|(?:^|[^跟对和向给让被叫听])我(?:刚才|刚刚|刚|昨天|今天|前天|之前|以前|上次|早就|早|已经|也|都|就|再|又|总|一直|曾|的意思|(?:跟|和|对|向|给)[\p{Han}\w]{1,5}?)*(?:是说|说|讲|告诉|回复|回答|写|提过|强调|解释|通知)(?:过|了|的是)?|^\W*(?:请|麻烦|帮我|帮忙|你)*(?:转告|告诉|通知|提醒|跟\p{Han}{1,4}说|记住|记得|记下)[^我]{0,8})",
+static OWN_WORDS: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (
+                r"<said>",
+                r"said|say|saying|told|tell|telling|wrote|mentioned|mean|meant|repeat|replied|answered|explained|emailed|texted",
+            ),
+            (
+                r"<when>",
+                r"刚才|刚刚|刚|昨天|今天|前天|之前|以前|上次|早就|早|已经|也|都|就|再|又|总|一直|曾|的意思|(?:跟|和|对|向|给)[\p{Han}\w]{1,5}?",
+            ),
+            (r"<told>", r"是说|说|讲|告诉|回复|回答|写|提过|强调|解释|通知"),
+        ],
+        &[
+            r"(?-u:\b)i(?:'ve|'m| have| am| was| had)? (?:\w+ )?<said>(?-u:\b)",
+            r"^\W*(?:please |and |also |so )*(?:tell|let|inform|remind|remember|note)(?-u:\b)",
+            r"(?:^|[^跟对和向给让被叫听])我<when>*<told>(?:过|了|的是)?",
+            r"^\W*(?:请|麻烦|帮我|帮忙|你)*(?:转告|告诉|通知|提醒|跟\p{Han}{1,4}说|记住|记得|记下)[^我]{0,8}",
+        ],
     )
 });
 /// A part of a sentence that ends with the saying, or begins with whose words they are.
-static SAYS_LAST: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:\b(?:said|says|say|thinks?|thought|claims?|claimed|insists?|insisted|wrote|writes|replied|swears|swore|believes?|reckons?|told (?:me|us|everyone|everybody|people|\w+)|tells (?:me|us|everyone)|has it)|(?:说|讲|表示|认为|觉得|称|写道|写着|写|告诉我|跟我说|回复|喊|嚷))$|^\W*(?:according to\b|in (?:my|his|her|their) \w+'s (?:opinion|view)|据|按\p{Han}{1,6}的说法|在\p{Han}{1,6}(?:看来|眼里))",
+static SAYS_LAST: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[(
+            r"<says>",
+            r"said|says|say|thinks?|thought|claims?|claimed|insists?|insisted|wrote|writes|replied|swears|swore|believes?|reckons?",
+        )],
+        &[
+            r"(?-u:\b)(?:<says>|told (?:me|us|everyone|everybody|people|\w+)|tells (?:me|us|everyone)|has it)$",
+            r"(?:说|讲|表示|认为|觉得|称|写道|写着|写|告诉我|跟我说|回复|喊|嚷)$",
+            r"^\W*(?:according to(?-u:\b)|in (?:my|his|her|their) \w+'s (?:opinion|view))",
+            r"^\W*(?:据|按\p{Han}{1,6}的说法|在\p{Han}{1,6}(?:看来|眼里))",
+        ],
     )
 });
 /// Whose words they are, named behind them.
-static SAID_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r#"(?:^\W*[,，]\W*(?:or )?(?:so )?(?:(?:(?i:my|our|the|his|her) )(?:\w+ )?\w+|[A-Z]\w+|he|she|they|people|everyone)(?: (?:just|always|also|once|keeps?))? (?:says?|said|saying|claims?|claimed|thinks?|thought|tells? me|told me|insists?|insisted|reckons?|believes?|writes?|wrote)$|^\W*[,，]\W*(?:says|said|claims|claimed|writes|wrote) (?:(?i:my|our|the|his|her) )?\w+$|^["'”’」]?,? (?:is|was) what (?:[A-Z]\w+|he|she|they|(?i:my|our|the|his|her) \w+)(?: \w+)? (?:says|said|thinks|claims|told me|thought|wrote|believes)|^\W*[,，]\W*[\p{Han}&&[^我你咱的]]{1,6}(?:说|讲|告诉我|觉得|认为|写)的$|^["”」]?(?:是|就是|都是)[\p{Han}&&[^我]]{1,6}(?:说|讲|编|写|传|以为|觉得|认为)的$)"#,
+static SAID_BEHIND: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (r"<whose>", r"(?:my|our|the|his|her|their) (?:\w+ )?\w+"),
+            (r"<they>", r"<whose>|(?-i:[A-Z])\w+|he|she|they|people|everyone"),
+            (
+                r"<says>",
+                r"says?|said|saying|claims?|claimed|thinks?|thought|tells? me|told me|insists?|insisted|reckons?|believes?|writes?|wrote",
+            ),
+            (r"<another>", r"[\p{Han}&&[^我你咱的]]{1,6}"),
+        ],
+        &[
+            r"^\W*[,，]\W*(?:or )?(?:so )?<they>(?: (?:just|always|also|once|keeps?))? <says>$",
+            r"^\W*[,，]\W*(?:says|said|claims|claimed|writes|wrote) (?:(?:my|our|the|his|her) )?\w+$",
+            r#"^["'”’」]?,? (?:is|was) what <they>(?: \w+)? <says>(?-u:\b)"#,
+            r"^\W*[,，]\W*<another>(?:说|讲|告诉我|觉得|认为|写)的$",
+            r#"^["”」]?(?:是|就是|都是)<another>(?:说|讲|编|写|传|以为|觉得|认为)的$"#,
+        ],
     )
 });
 /// "Remember this: "…"": a text between marks that is given to be kept.
-static NOTED: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:\b(?:remember|note|save|store|keep in mind|write down|record)\b|\bi (?:\w+ )?(?:said|told|wrote|say|mean|meant)\b|记住|记下|记录|备注|保存|(?:^|[^跟对和向给让被叫听])我(?:刚才|昨天|之前|已经|也|(?:跟|和|对|向|给)\p{Han}{1,5}?)*(?:说|讲|写|回))[^.。]{0,40}$",
+static NOTED: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[],
+        &[
+            r"(?-u:\b)(?:remember|note|save|store|keep in mind|write down|record)(?-u:\b)[^.。]{0,40}$",
+            r"(?-u:\b)i (?:\w+ )?(?:said|told|wrote|say|mean|meant)(?-u:\b)[^.。]{0,40}$",
+            r"(?:记住|记下|记录|备注|保存)[^.。]{0,40}$",
+            r"(?:^|[^跟对和向给让被叫听])我(?:刚才|昨天|之前|已经|也|(?:跟|和|对|向|给)\p{Han}{1,5}?)*(?:说|讲|写|回)[^.。]{0,40}$",
+        ],
     )
 });
 /// "Bob: …", at the beginning of a line or of a part of it.
@@ -525,11 +604,16 @@ static DOUBTS: LazyLock<Table> = LazyLock::new(|| {
     )
 });
 /// What tells of a time that is over, however the verb is written.
-static PAST_BEFORE: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)\bused to\s*$|曾几何时"));
+static PAST_BEFORE: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)(?-u:\b)used to\s*$|曾几何时"));
 /// A condition right behind the quote, no comma between.
-static CONDITION_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)^ (?:only |but only |even )?(?:if|unless|in case|provided|as long as|assuming|in (?:the|my|a) (?:game|dream|story|novel|play))\b|^(?:的话|就好了|该多好|就太好了|多好)",
+static CONDITION_BEHIND: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[],
+        &[
+            r"^ (?:only |but only |even )?(?:if|unless|in case|provided|as long as|assuming)(?-u:\b)",
+            r"^ in (?:the|my|a) (?:game|dream|story|novel|play)(?-u:\b)",
+            r"^(?:的话|就好了|该多好|就太好了|多好)",
+        ],
     )
 });
 /// Conditions that are courtesies: "if you ask me", 方便的话.
@@ -559,28 +643,75 @@ static COURTESY: LazyLock<Table> = LazyLock::new(|| {
 });
 /// A concession, a sneer: what follows is not said to be so.
 static OPENS: LazyLock<Pattern> =
-    LazyLock::new(|| regex(r"(?i)就算|即使|即便|哪怕|纵使|纵然|^\W*(?:oh,? )?(?:(?:yeah|sure),? right\b|as if\W*$)"));
+    LazyLock::new(|| regex(r"(?i)就算|即使|即便|哪怕|纵使|纵然|^\W*(?:oh,? )?(?:(?:yeah|sure),? right(?-u:\b)|as if\W*$)"));
 /// A wish frames only what goes on from it.
-static WISHES: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)\bwish|希望|恨不得|巴不得"));
+static WISHES: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)(?-u:\b)wish|希望|恨不得|巴不得"));
 /// What denies the whole behind it.
-static DENIED_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r#"(?i)^(?: (?:no (?:more|longer)|not|never)$| (?:is|was|are) (?:just |simply |totally |completely |all )?(?:a (?:lie|myth|rumou?r|joke|mistake)|lies|false|(?:not|hardly) (?:true|accurate|right|correct|so|the case)|untrue|inaccurate|wrong|nonsense|made up|fake news)\b|(?:才怪)|["”」]?(?:的|这|那|这个|这种|那种|一)?(?:传言|谣言|说法|消息|想法|传闻|事情?|话|看法|结论)?(?:都|完全|纯|纯粹|全|根本|其实|显然)?(?:并?不(?:是真的?|对|属实|正确|成立|准确)|(?:是|属|纯属)(?:假的|假话|谣言|谣传|瞎说|胡说|骗人|误会|误传|错的|编的|瞎编|骗你|造谣|诽谤|污蔑|个?笑话)))"#,
+static DENIED_BEHIND: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (r"<all>", r"just |simply |totally |completely |all "),
+            (
+                r"<false>",
+                r"a (?:lie|myth|rumou?r|joke|mistake)|lies|false|(?:not|hardly) (?:true|accurate|right|correct|so|the case)|untrue|inaccurate|wrong|nonsense|made up|fake news",
+            ),
+            (r"<saying>", r"传言|谣言|说法|消息|想法|传闻|事情?|话|看法|结论"),
+            (r"<wholly>", r"都|完全|纯|纯粹|全|根本|其实|显然"),
+            (r"<no>", r"并?不(?:是真的?|对|属实|正确|成立|准确)"),
+            (r"<lie>", r"假的|假话|谣言|谣传|瞎说|胡说|骗人|误会|误传|错的|编的|瞎编|骗你|造谣|诽谤|污蔑|个?笑话"),
+        ],
+        &[
+            r"^ (?:no (?:more|longer)|not|never)$",
+            r"^ (?:is|was|are) <all>?<false>(?-u:\b)",
+            r"^才怪",
+            r#"^["”」]?(?:的|这|那|这个|这种|那种|一)?<saying>?<wholly>?(?:<no>|(?:是|属|纯属)<lie>)"#,
+        ],
     )
 });
 /// A doubt added behind a statement: "…, I think".
-static HEDGED_BEHIND: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)^(?:or )?(?:(?:at least )?(?:so )?(?:i|we) (?:think|guess|suppose|believe|reckon|assume)(?: so)?|maybe|perhaps|probably|possibly|presumably|supposedly|not sure(?: though)?|i'm not sure|(?:好像|可能|大概|也许|或许|似乎|应该|估计)(?:吧|是|的|是的|是吧)?|我(?:想|猜|觉得|估计)(?:吧|是)?|不(?:太)?确定)$",
+static HEDGED_BEHIND: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[],
+        &[
+            r"^(?:or )?(?:at least )?(?:so )?(?:i|we) (?:think|guess|suppose|believe|reckon|assume)(?: so)?$",
+            r"^(?:or )?(?:maybe|perhaps|probably|possibly|presumably|supposedly|not sure(?: though)?|i'm not sure)$",
+            r"^(?:好像|可能|大概|也许|或许|似乎|应该|估计)(?:吧|是|的|是的|是吧)?$",
+            r"^我(?:想|猜|觉得|估计)(?:吧|是)?$",
+            r"^不(?:太)?确定$",
+        ],
     )
 });
 
 // --- Texts that are handed over, words that are taken back -----------------------------------------------------------------------
 
 /// An order to work on a text that follows behind a colon, or the head of an example.
-static HANDED_OVER: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(
-        r"(?i)(?:^|[.!?。！？] *)\W*(?:(?:please|pls|kindly|now|ok|okay|hi|hey|and|also|(?:can|could|would) you|help me|i need you to|let's),? )*(?:(?:translate|proof-?read|rephrase|re-?write|paraphrase|summari[sz]e|spell-?check|transcribe|reword)\b|(?:correct|fix|polish|shorten|improve|edit|analy[sz]e|classify|say|repeat|convert|transform|turn|change|put) (?:this|these|the|that|my|it|in|into|to|after)\b)[^:：\n.!?]{0,80}[:：]|(?:^|[.!?。！？] *)\W*(?:for )?(?:example|sample|e\.g\.|template|sample text|sample answer|input|quote|the (?:following )?text|text)(?: \d+| [a-c])?[:：]|(?:^|[。！？.!?] *)\W*(?:请|帮我|帮忙|麻烦|给我|你|能|能不能|再|把|将|用|来|可以)*[^:：\n。！？]{0,12}(?:翻译|译成|译为|翻成|润色|校对|改写|改成|改一下|缩写|扩写|朗读|造句|复述|仿写|改病句|写一?[封条篇段首份]|(?:帮我|请|把|给我)[^:：\n。！？]{0,8}(?:修改|检查|总结|概括|归纳)|(?:修改|检查|总结|概括|归纳)(?:一下|下面|以下|这))[^:：\n。！？]{0,16}[:：]|(?:^|[。！？.!?] *)\W*(?:例如|比如|譬如|示例|范例|例句|例子|样例|例文|原文|模板)(?:说)?[一二三四\d]{0,2}[:：]",
+static HANDED_OVER: LazyLock<Table> = LazyLock::new(|| {
+    table(
+        &[
+            (r"<start>", r"(?:^|[.!?。！？] *)\W*"),
+            (
+                r"<please>",
+                r"(?:please|pls|kindly|now|ok|okay|hi|hey|and|also|(?:can|could|would) you|help me|i need you to|let's),? ",
+            ),
+            (r"<work>", r"translate|proof-?read|rephrase|re-?write|paraphrase|summari[sz]e|spell-?check|transcribe|reword"),
+            (
+                r"<change>",
+                r"correct|fix|polish|shorten|improve|edit|analy[sz]e|classify|say|repeat|convert|transform|turn|change|put",
+            ),
+            (r"<text>", r"example|sample|e\.g\.|template|sample text|sample answer|input|quote|the (?:following )?text|text"),
+            (r"<请>", r"请|帮我|帮忙|麻烦|给我|你|能|能不能|再|把|将|用|来|可以"),
+            (r"<作>", r"翻译|译成|译为|翻成|润色|校对|改写|改成|改一下|缩写|扩写|朗读|造句|复述|仿写|改病句|写一?[封条篇段首份]"),
+            (r"<改>", r"修改|检查|总结|概括|归纳"),
+        ],
+        &[
+            r"<start><please>*<work>(?-u:\b)[^:：\n.!?]{0,80}[:：]",
+            r"<start><please>*<change> (?:this|these|the|that|my|it|in|into|to|after)(?-u:\b)[^:：\n.!?]{0,80}[:：]",
+            r"<start>(?:for )?<text>(?: \d+| [a-c])?[:：]",
+            r"<start><请>*[^:：\n。！？]{0,12}<作>[^:：\n。！？]{0,16}[:：]",
+            r"<start><请>*[^:：\n。！？]{0,12}(?:帮我|请|把|给我)[^:：\n。！？]{0,8}<改>[^:：\n。！？]{0,16}[:：]",
+            r"<start><请>*[^:：\n。！？]{0,12}<改>(?:一下|下面|以下|这)[^:：\n。！？]{0,16}[:：]",
+            r"<start>(?:例如|比如|譬如|示例|范例|例句|例子|样例|例文|原文|模板)(?:说)?[一二三四\d]{0,2}[:：]",
+        ],
     )
 });
 /// "Just kidding", "no wait", 说错了: at the beginning of what comes next.
@@ -618,7 +749,7 @@ static TAKES_BACK: LazyLock<Table> = LazyLock::new(|| {
 });
 /// What looks like it and is none: "no kidding", 没开玩笑.
 static KEEPS: LazyLock<Pattern> = LazyLock::new(|| {
-    regex(r"(?i)^(?:(?:i'm|i am) )?(?:not?|never) (?:kidding|joking|joke)\b|(?:没|不|别)(?:是|在)?(?:跟你)?开玩笑")
+    regex(r"(?i)^(?:(?:i'm|i am) )?(?:not?|never) (?:kidding|joking|joke)(?-u:\b)|(?:没|不|别)(?:是|在)?(?:跟你)?开玩笑")
 });
 
 #[cfg(test)]
