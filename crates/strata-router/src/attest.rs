@@ -139,6 +139,8 @@ mod tests {
             ("B-2", "My code is B-1 or B-2. No, my code is B-2.", Some("No, my code is B-2.")),
             ("辣", "你好。我不吃辣，谢谢！", Some("我不吃辣，谢谢！")),
             ("上海", "我以后都在上海办公\n好的", Some("我以后都在上海办公")),
+            ("四川", "我是四川人", Some("我是四川人")),
+            ("4", "我选３，４号", Some("我选３，４号")),
             ("4", "My cost centre is CC-42.", None),
             ("CC-42", "Is my cost centre CC-42?", None),
             ("上海", "你觉得我住在上海吗？", None),

@@ -4,7 +4,7 @@
 //!
 //! Whatever of a frame the quote itself keeps does no harm: what such a quote may become is for rule G12.
 
-use crate::analyze::jieba;
+use crate::analyze::{is_thousands, jieba};
 use crate::certainty::{certainty, negation};
 use crate::clean::{Cleaned, normal};
 use crate::cues::{question, reported};
@@ -28,13 +28,18 @@ const REACH: usize = 600;
 pub fn stands_in(quote: &str, turn: &str) -> bool {
     let (words, compared) = (Cleaned::new(quote).text, normal(turn));
     let quote = normal(quote);
-    if quote.is_empty() || !compared.contains(&quote) {
+    if !compared.contains(&quote) {
         return false;
     }
     // Upper case tells names, which the normal form has no more.
     let seen = Cleaned::new(turn).text;
+    if quote.is_empty() {
+        // "...": signs alone are compared as they are seen.
+        return !words.trim().is_empty() && words.trim() == seen.trim();
+    }
     let letters = Letters::of(&compared, &seen);
-    let says = |text: &str, at: Range<usize>| !cuts_words(text, at.clone()) && !Cut::new(text, at).turns(&words);
+    let whole = |text: &str, at: &Range<usize>| !cuts_words(text, at.clone()) && !cuts_han(text, at.clone());
+    let says = |text: &str, at: Range<usize>| whole(text, &at) && !Cut::new(text, at).turns(&words);
     compared == quote
         || compared.match_indices(&quote).take(PLACES).map(|(at, _)| at..at + quote.len()).any(|at| match &letters {
             Some(letters) => letters.place(at).is_none_or(|at| says(&seen, at)),
@@ -42,8 +47,7 @@ pub fn stands_in(quote: &str, turn: &str) -> bool {
         })
 }
 
-/// Whether a part of a text begins or ends inside a word: of Latin letters or digits, a number, or a word of the Chinese
-/// dictionary.
+/// Whether a part of a text begins or ends inside a word of Latin letters or digits, or inside a number.
 #[must_use]
 pub fn cuts_words(text: &str, part: Range<usize>) -> bool {
     [part.start, part.end].into_iter().any(|at| cut_at(text, at))
@@ -55,21 +59,25 @@ fn cut_at(text: &str, at: usize) -> bool {
     if left.is_ascii_alphanumeric() && right.is_ascii_alphanumeric() {
         return true;
     }
-    // "4,200" holds no 4, and no 200.
-    let digits = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
-    let point = |c: char| matches!(c, '.' | ',' | ':');
-    if left.is_ascii_digit() && point(right) && digits(after.chars().nth(1))
-        || point(left) && right.is_ascii_digit() && digits(before.chars().rev().nth(1))
-    {
-        return true;
-    }
-    is_han(left) && is_han(right) && cut_han(before, after)
+    // "4,200" holds no 4, and no 200; 3,4 are two numbers.
+    let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    let joins = |sign: char, at: usize| matches!(sign, '.' | ':') || sign == ',' && is_thousands(text.as_bytes(), at);
+    left.is_ascii_digit() && joins(right, at) && digit(after.chars().nth(1))
+        || right.is_ascii_digit() && joins(left, at - left.len_utf8()) && digit(before.chars().rev().nth(1))
 }
 
 /// Han characters beside a cut that are read for a word across it.
 const HAN_REACH: usize = 8;
 /// What only names the kind of a place: 上海 and 上海市 are one.
 const PLACE_KIND: &str = "市省区县镇村";
+
+/// Whether a part of a text begins or ends inside a word of the Chinese dictionary: 吃辣 in 吃辣椒.
+fn cuts_han(text: &str, part: Range<usize>) -> bool {
+    [part.start, part.end].into_iter().any(|at| {
+        let (before, after) = text.split_at(at);
+        before.chars().next_back().is_some_and(is_han) && after.chars().next().is_some_and(is_han) && cut_han(before, after)
+    })
+}
 
 fn cut_han(before: &str, after: &str) -> bool {
     let left: Vec<char> = before.chars().rev().take_while(|c| is_han(*c)).take(HAN_REACH).collect();
@@ -786,6 +794,7 @@ mod tests {
             ("我的预算是１２００元", "我的预算是1200元左右"),
             ("I live in Berlin", "Hi, I live in Berlin 👋"),
             ("like tea", "I like tea"),
+            ("...", "..."),
             // One place of several is enough.
             ("I live in Oslo", "Do I live in Oslo? I live in Oslo, Bob says. I live in Oslo!"),
         ] {
@@ -798,6 +807,9 @@ mod tests {
         for (quote, turn) in [
             ("", "anything"),
             ("\u{200b}", "anything"),
+            ("", ""),
+            ("\u{200b}", "\u{200b}"),
+            ("...", "anything..."),
             ("我吃辣", "我不吃辣"),
             ("吃辣", "我不吃辣"),
             ("like tea", "I do not like tea"),
