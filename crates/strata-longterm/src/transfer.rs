@@ -495,7 +495,7 @@ fn admit(state: &State, call: &Call, staged: Staged) -> Result<Line, Fault> {
             let statement = wire::restated(&memory, call.now)?;
             // One line is one record.
             let ((gated, material), _) = intake::submit(state, &call.settings, &by(Some(request)), statement)?;
-            let id = MemoryId::parse("memory.memory_id", &memory.memory_id)?;
+            let id = wire::optional_id("memory.memory_id", &memory.memory_id)?;
             Admitted::Stated(gated, material, id, wire::last_said(&memory)?)
         }
         What::Unsigned => {

@@ -2,13 +2,15 @@
 //! strong wording (G9), reported speech (G12). Each is a table of wordings in two languages, with the near misses that
 //! must not count blanked out first.
 
+use crate::analyze::jieba;
 use crate::asking;
 use crate::clean::Cleaned;
 use crate::light;
 use crate::pattern::{Captures, Pattern};
 use crate::phrases::{Table, compile, regex, table, without};
-use crate::script::is_content;
+use crate::script::{is_content, is_han};
 use crate::transient::transient;
+use crate::values::personal_name;
 use std::sync::LazyLock;
 
 // --- G5 noise --------------------------------------------------------------------------------------------------------
@@ -110,6 +112,10 @@ static FILLER: LazyLock<Pattern> = LazyLock::new(|| {
         "(?:please )?take your time",
         "(?:that|this)(?:'ll| will) do(?: (?:it|nicely|fine))?",
         "let me (?:think|see|check|look|ponder)(?: (?:about (?:it|that|this)|for a (?:sec|second|moment|bit|minute)|again))?",
+        "(?:that|this)(?:'s| is| was) (?:so |really |very |just |pretty )?(?:hilarious|funny|amazing|awesome|brilliant|lovely|sweet|cute|sad|crazy|wild|weird|odd|strange|unfortunate|a shame|a pity|news to me)",
+        "not (?:so |too |really |quite |entirely )?sure(?: (?:yet|about (?:that|it|this)))?",
+        "(?:wow|whoa|oh|huh|well),? (?:i )?(?:didn't|did not|never) (?:expect|see) (?:that|this|it)(?: coming)?",
+        "(?:you|u) (?:know|see|get) what i mean|if you know what i mean|know what i mean",
         "sorry (?:about|for) (?:that|this|the (?:delay|confusion|mix-up|wait))",
         "(?:you|u) got it",
         "fair enough",
@@ -119,6 +125,8 @@ static FILLER: LazyLock<Pattern> = LazyLock::new(|| {
         "(?:the )?same to (?:you|u|yours)(?: too)?|back at (?:you|ya)",
         "good (?:bot|boy|girl|human|lad|call|shout|catch|thinking|morrow|grief|lord|god)",
         "no rush",
+        "(?:that |it |this )?works (?:for me|great|fine|well|nicely)(?: too)?|(?:too|so|very|how) (?:funny|true|cute|sweet|nice|kind|cool|weird|odd)(?: of you)?",
+        "(?:i'd|i would|i) (?:really |very much )?appreciate (?:that|it|this)(?: a lot| very much)?",
         "laters?|lmk|tyvm|cya|gtg|g2g|smh|imo",
         "(?:i'll|i will) (?:think about it|be right back|get back to you)",
         "you too",
@@ -233,7 +241,7 @@ static FILLER: LazyLock<Pattern> = LazyLock::new(|| {
         "天(?:哪|呐|啊)",
         "真(?:棒|好|不错|厉害|行)",
         "好久不见",
-        "(?:让|容)我(?:再)?(?:想一?想|看一?看|考虑一?下|琢磨一?下)",
+        "(?:那)?(?:让|容)?我(?:再)?(?:想一?想|想一下|看一?看|考虑一?下|考虑考虑|琢磨一?下|琢磨琢磨)(?:吧|再说)?",
         "不(?:着急|急)(?:的)?",
         "不用(?:了|啦)",
         "(?:都是|是)?我的错",
@@ -303,6 +311,9 @@ static FILLER: LazyLock<Pattern> = LazyLock::new(|| {
         "对(?:的|啊|吗|呀|对|了)*",
         "不是",
         "没事(?:的|了|儿)?",
+        "(?:我|我们|这边)?(?:都|也)?(?:没|没有|无)(?:意见|异议|问题)(?:的|了)?|(?:好|真|太|挺|有点)?(?:怪|奇|怪怪|逗|搞笑|好笑|离谱|神奇)(?:的|了|啊|呀)",
+        "(?:马上|这就|立刻|现在就)(?:去)?(?:办|做|弄|改|处理|安排|来)|(?:还)?(?:真)?说不(?:好|准|清)|不好说",
+        "(?:你|您)(?:懂|明白|知道|清楚)(?:的|我(?:的)?意思|我(?:在)?说(?:什么|啥)|我(?:想|要)说(?:什么|啥))(?:吧|的)?",
         "没关系",
         "不客气",
         "不用谢",
@@ -733,6 +744,10 @@ static DEICTIC: LazyLock<Table> = LazyLock::new(|| {
             "(?:that|this|it)(?:'s| is| was| looks| seems| sounds) (?:much |way |a lot |far |even |so |too |very |really |not )*(?:better|worse|good|bad|great|fine|nice|perfect|wrong|right|correct|ok(?:ay)?|it|enough|ugly|long|short|cool|the one|what i (?:want|meant|need))[.!]?",
             "^(?:and )?(?:it|this|that|these|those|they)(?: too| also| as well)?[.!?]*$",
             "the one (?:from|you|we|i|on the|with)",
+            "^(?:and |but |so )*same (?:time|place|thing|deal|again)(?:,? (?:and )?same (?:time|place|again))?(?: as (?:always|usual|before))?[.!]*$",
+            "^(?:and |but |so )*it (?:still |just )?(?:doesn't|won't|didn't|does not|will not) (?:even )?(?:compile|build|run|pass|match|fit|help|matter|render|parse|apply|show|update|save)(?: (?:for me|either|any ?more|at all|yet))*[.!]*$",
+            "^(?:the|your|that) (?:first|second|third|last|other|new|old)? ?(?:\\w+ )?(?:link|file|picture|image|photo|attachment|document|doc|screenshot|sheet|table|example|snippet|script|code|list|chart|diagram|recipe|summary) (?:that )?(?:you|he|she|they) (?:just )?(?:sent|gave|shared|posted|showed|made|wrote|attached|linked|mentioned|suggested)",
+            "^(?:and |but |so )*(?:he|she|they)(?:'s|'re| is| are| was| were| has| have)? (?:allergic to|afraid of|into|against|for|fine with|ok with|okay with|happy with|sick of|keen on) (?:it|that|this|them|him|her)[.!]*$",
             "not (?:this|that)(?: one)?[.!]?$",
             "over (?:here|there)",
             "(?:make|keep|get|turn) (?:it|this|that|them) (?:\\w+er|more \\w+|less \\w+)",
@@ -759,6 +774,13 @@ static DEICTIC: LazyLock<Table> = LazyLock::new(|| {
             "(?:跟|和|像|同|与|按|照|就照|就按)(?:着)?(?:我|你|您|咱们?)(?:之前|刚才|上次|以前|前面)?(?:提议|提|说|讲|写|发|选|推荐|建议)(?:过)?的(?:一样|那样|差不多|来|办|做|改)(?:吧|就行|就好)?[。.!！]*$",
             "(?:比|跟|和)上一(?:个|版|次|条|张|份|款|回)(?:更|要|再|还)?(?:大|小|长|短|高|低|多|少|好|差|亮|暗|快|慢|一样)",
             "如上",
+            "^(?:请|帮我|给我|把)*(?:删|删掉|删除|去掉|保留|留|留下|合并|改|替换)(?:一下)?(?:最后|前面?|后面?|头|第)(?:一|两|三|几|四|五)(?:个|条|行|段|句|张|页)[。.!！]*$",
+            "^老(?:时间|地方|规矩)(?:[,，、]?老(?:时间|地方|规矩))?(?:见|吧|了)?[。.!！]*$",
+            "^(?:还是|又|仍然|依旧)(?:编译|运行|跑|打|加载|登录|连接|保存|显示)(?:不过|不了|不通|不开|不出来?|不上|失败)(?:了|啊|呢)?[。.!！]*$",
+            "^(?:还是|又|仍然|依旧|好像)?(?:不管用|不好使|没用|没反应|没变化|没成功|没生效|行不通|不起作用)(?:了|啊|呢)?[。.!！]*$",
+            "^(?:他|她|它|他们|她们)(?:也|都|就|很|挺|最)?(?:对|怕|讨厌|喜欢|爱|恨|烦)(?:它|他|她|这个|那个|这些|那些)(?:过敏|反感|不满意?|满意|没兴趣|感兴趣)?(?:了)?[。.!！]*$",
+            "(?:你|您|他|她)(?:刚才?|刚刚|昨天|上次|之前)?(?:发|给|传|贴|分享|推荐|列|附|写|做|画|改)(?:来|过来|我)?的(?:那|这|第[一二三四五六七八九十\\d])(?:个|份|张|条|篇|段|些)",
+            "^(?:那)?(?:就|还是)?(?:用|选|要|走|按)[A-Da-d一二三四甲乙丙丁1-9](?:方案|选项|版本|方法|计划|套餐)(?:吧|好|就行|可以|更好|了|[。.!！])*$",
             "(?:咱|咱们|我们|你我|[咱我]俩)(?:刚才|之前|上次|昨天)?(?:说|谈|聊|商量|约|讲)(?:过|好|定)?的(?:那|这|一)?(?:些|个|样|种|版)?(?:改动|修改|方案|事|内容|条件|价格)?(?:[,，。!！]|$|吧|就|来)",
             "(?:把|将|给)?第[一二三四五六七八九十\\d](?:段|句|行|页|章|条|张|节)[^,，。]{0,6}(?:删|改|去掉|保留|挪|移|换|合并|缩|扩|加粗|不要|重写)",
             "(?:比|跟|和|按|照)(?:这|那)(?:个|样|些|次)?(?:再|更|还要|差|一样)",
@@ -1129,6 +1151,30 @@ pub(crate) fn of_kin(cleaned: &Cleaned) -> bool {
 /// Whether a text speaks of the user (rule G12).
 pub(crate) fn of_user(cleaned: &Cleaned) -> bool {
     USER.is_match(&cleaned.text) && !KIN.is_match(&cleaned.text) && !HAS_SOMEBODY.is_match(&cleaned.text)
+}
+
+/// Somebody who is not the user at the head of a clause, by pronoun, by relation, or by a name.
+static SOMEBODY: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(concat!(
+        r"^\W*(?:(?:那|这|就|只有|连)?(?:个|位)?(?:他|她|它|你|您|大家|别人|有人|人家|对方|客户|老板|领导|同事|老师|医生|朋友|孩子|公司|我(?:家|的)?(?:爸|妈|爷|奶|姥|哥|姐|弟|妹|儿|女|老|孩|朋|同|客|领|狗|猫|邻))|",
+        r"(?i:(?:he|she|they|someone|somebody|everyone|everybody|people|who)\b))",
+    ))
+});
+
+/// Whether a clause begins with somebody who is not the user. A Chinese name is told by the dictionary, or by how one is called.
+pub(crate) fn names_somebody(clause: &str) -> bool {
+    if SOMEBODY.is_match(clause) {
+        return true;
+    }
+    let head = clause.trim_start_matches(|c: char| !c.is_alphanumeric());
+    if !head.starts_with(is_han) {
+        return false;
+    }
+    let mut tokens = jieba().tag(head, false).into_iter();
+    let Some(first) = tokens.next() else { return false };
+    let called =
+        head.starts_with(['小', '老', '阿']) && tokens.next().is_some_and(|token| matches!(token.tag, "nr" | "zg" | "ng" | "q"));
+    called || matches!(first.tag, "nr" | "nrt" | "nrfg") || personal_name(head, 0).is_some_and(|name| name.start == 0)
 }
 
 /// What goes wrong: a complaint about a thing is no rule for the future, however often it happens.

@@ -44,6 +44,7 @@ mod aspect;
 mod brief;
 mod chat;
 mod features;
+mod kinds;
 mod light;
 mod literals;
 mod mentions;

@@ -3,16 +3,19 @@
 use crate::certainty;
 use crate::clean::Cleaned;
 use crate::cues;
+use crate::kinds;
 use crate::literals::Filter;
-use crate::pattern::Pattern;
+use crate::pattern::{Captures, Pattern};
 use crate::phrases::{compact, regex};
 use crate::reality;
+use crate::script::{is_han, simplified};
 use crate::sentence::sentence_spans;
 use crate::values::is_name_word;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 use strata_core::FactKey;
-use strata_core::policy::registry::{Cardinality, Registry, RegistryProblem};
+use strata_core::policy::registry::{Cardinality, Registry, RegistryProblem, Takes};
 use strata_core::text::{Certainty, Negation};
 
 /// What a name in braces stands for in a wording: the user, of whom a turn speaks in the first person and a record in the third;
@@ -23,6 +26,15 @@ const CLASSES: &[(&str, &str)] = &[
     ("{my}", "(?:my|(?:the )?user's)"),
     ("{我}", "(?:我|用户|本人)"),
     ("{我起}", r"(?:^|[,，。;；、!！\s]|我|用户|本人)"),
+    ("{country}", kinds::COUNTRIES),
+    ("{国家}", kinds::COUNTRIES_ZH),
+    (
+        "{industry}",
+        "(?:healthcare|health care|banking|finance|fintech|insurance|education|logistics|retail|e-commerce|manufacturing|construction|\
+hospitality|tourism|agriculture|farming|biotech|pharma|pharmaceuticals|aerospace|automotive|telecoms?|telecommunications|\
+media|publishing|advertising|real estate|consulting|law|energy|oil and gas|mining|shipping|aviation|entertainment|gaming|\
+fashion|journalism|academia|government|software|tech|it|cybersecurity|robotics|chemicals)",
+    ),
     (
         "{language}",
         "(?:english|chinese|mandarin|cantonese|japanese|korean|french|german|spanish|portuguese|italian|russian|\
@@ -61,6 +73,10 @@ struct Wording {
     set: bool,
     /// The wording itself denies ("我不吃辣"): then a denial around it is part of it.
     denies: bool,
+    /// The wording leaves its subject out, so that it may be that of the clause before ("海鲜可以，不吃辣").
+    elliptic: bool,
+    /// What the values of the key are.
+    takes: Option<Takes>,
 }
 
 /// The compiled wordings of a registry, in registry order: the first that matches decides.
@@ -81,6 +97,7 @@ impl SlotMatcher {
             let english = spec.patterns.en.iter().map(|p| (p, format!(r"(?-u:\b)(?:{})", p.regex())));
             let chinese = spec.patterns.zh.iter().map(|p| (p, p.regex().to_owned()));
             for (pattern, source) in english.chain(chinese) {
+                let elliptic = source.contains("{我起}");
                 let source = compact(&CLASSES.iter().fold(source, |source, (name, words)| source.replace(name, words)));
                 let problem = |text: String| RegistryProblem::new(&spec.pattern, text);
                 let regex = Pattern::foreign(&source).map_err(|error| problem(format!("a pattern does not compile: {error}")))?;
@@ -97,6 +114,8 @@ impl SlotMatcher {
                     fixed: pattern.value().map(str::to_owned),
                     preference: spec.preference,
                     set: spec.cardinality == Cardinality::Set,
+                    elliptic,
+                    takes: spec.takes,
                 };
                 wordings.push((format!("(?i){source}"), wording));
             }
@@ -115,12 +134,14 @@ impl SlotMatcher {
     #[must_use]
     pub fn match_all(&self, text: &str) -> Vec<SlotMatch> {
         let cleaned = Cleaned::new(text);
+        let simple = simplified(&cleaned.text);
+        let read = without_signs(&simple);
         let mut out: Vec<SlotMatch> = Vec::new();
         for span in sentence_spans(&cleaned.text) {
-            let sentence = &cleaned.text[span.clone()];
+            let sentence = &simple[span.clone()];
             let mut found: Vec<(usize, SlotMatch)> = Vec::new();
-            for wording in self.wordings.candidates(sentence) {
-                let Some((at, slot)) = wording.read(&cleaned, &span) else { continue };
+            for wording in self.wordings.candidates(&read[span.clone()]) {
+                let Some((at, slot)) = wording.read(&cleaned, &read, &span) else { continue };
                 if found.iter().any(|(_, other)| other.key == slot.key || overlaps(&other.span, &slot.span)) {
                     continue;
                 }
@@ -162,6 +183,179 @@ fn clause_of(sentence: &str, at: Range<usize>) -> &str {
     let from = sentence[..at.start].rfind(ends).map_or(0, |i| i + sentence[i..].chars().next().map_or(1, char::len_utf8));
     let to = sentence[at.end..].find(ends).map_or(sentence.len(), |i| at.end + i);
     &sentence[from..to]
+}
+
+/// A text with each picture written as semicolons, byte for byte: it ends a clause as they do, and stands in no word.
+fn without_signs(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}') {
+            out.extend(std::iter::repeat_n(';', c.len_utf8()));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+// --- whose statement it is -----------------------------------------------------------------------------------------------
+
+/// The user in the first person at the head of a match.
+static FIRST_PERSON: LazyLock<Pattern> = LazyLock::new(|| regex(r"(?i)^\W*(?:(?:i|my|our)(?-u:\b)|我)"));
+static WORDS: LazyLock<Pattern> = LazyLock::new(|| regex(r"[\p{L}][\p{L}'-]*|\d+"));
+/// What may stand before an order, or before the bare name of a key, and names no owner.
+static LIGHT: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    "so and but or also plus then now ok okay well yes no yeah sure please pls kindly just oh hi hello hey thanks fyi btw \
+         by way note noted remember don't forget that from on always only today going forward actually in future the a an \
+         this new default current currently right correct correction update updated reminder my our i we you i'd i'll i'm \
+         we'd want wants need needs would like should must can could to be is it's it its best better easiest way prefer \
+         prefers rather let's let me us for all every everything since because as while user user's usually generally \
+         normally if possible ever here's here finally again still too will shall do make ask asks expect expects next time \
+         these days use using more convenient simply important thing"
+        .split_whitespace()
+        .collect()
+});
+/// The same in Chinese, up to the match.
+static LIGHT_HAN: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"(?i)^(?:[^\p{L}\p{N}]|请|麻烦|以后|今后|往后|之后|从现在(?:起|开始)|从今(?:天|往后)(?:起)?|都|就|也|还|又|再|另外|还有|对了|对|嗯|哦|好的?|行|那么?|然后|所以|因为|但是?|不过|而且|并且|记住|请?记得|记一下|记好|注意|提醒一下|别忘了?|不要忘记?|其实|现在|目前|如今|眼下|平时|一般|通常|一律|统一|尽量|务必|一定|最好|可以|只|全部?|默认|帮我|给我|跟我|和我|与我|对我|你们?|您|希望|想要?|要|让|本人|用户的?|我的?|我们的?|有(?:事|消息|问题|急事|情况)|联系时?|沟通时?|回复时?|说话|聊天|把|将|更新|更正|纠正|应该?|需要|要求|直接|优先|报销|本月|这个?月|这次|这趟|下次|今天|今晚|明天|这几天|这周|本周|先|暂时|想|每次|平常|坐飞机|坐高铁|坐火车|出差|新的?|当前|的|时|更|比较|喜欢|习惯|偏好|总是|一直|经常|user|hi|hello|ok)*$",
+    )
+});
+/// What may follow an order in Chinese: nothing, the user, or what every order may end with.
+static ORDER_END: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"^(?:$|[^\p{L}\p{N}]|我(?:的(?:问题|消息|提问|话|请求|邮件)|们|吧|就|即|$|[^\p{L}\p{N}])|(?:吧|啊|呀|哦|哈|呢|啦|嘛|就行|就好|就可以|即可|为主|为准|所有|一切|全部|每|问题|消息|谢谢|较好|更好|比较|最好|行|好)|了(?:$|[^\p{L}\p{N}]))",
+    )
+});
+/// Words of a label that names no speaker: "Note: my cost centre is ..."
+const LABELS: &str = "note notes update updates correction reminder important fyi ps info edit profile summary memo preference preferences \
+         details me user human fact facts question answer subject re new also btw address hi hello all everyone";
+/// What is believed, and not so.
+static BELIEVED: LazyLock<Pattern> = LazyLock::new(|| {
+    regex(
+        r"(?i)(?:以为|当成?|假装|装作|冒充|谎称|梦见|(?:thought|assumed|pretend(?:ed|ing)?|imagine|suppose|say|wished?|dreamt|dreamed)(?: that)? )$",
+    )
+});
+
+/// Whether what a wording found is said of the user: `whole` is the match in a sentence, `value` where its value ends.
+fn is_users(sentence: &str, whole: Range<usize>, value: Option<usize>) -> bool {
+    // A wording that may open its clause begins at the sign before it.
+    let start = sentence[whole.clone()].find(char::is_alphanumeric).map_or(whole.start, |at| whole.start + at);
+    let whole = start..whole.end;
+    let before = &sentence[..whole.start];
+    if is_quoted(sentence, &whole) || has_speaker(before) || goes_on(sentence, &whole) {
+        return false;
+    }
+    let head = before.rsplit(|c: char| ",，;；。.!！:：\n()（）\"".contains(c)).next().unwrap_or_default();
+    let found = &sentence[whole.clone()];
+    if FIRST_PERSON.is_match(found) {
+        return !BELIEVED.is_match(before);
+    }
+    let bare = !(found.starts_with("用户") || found.starts_with("本人"));
+    let order = bare && value.is_some_and(|end| end < whole.end) && found.ends_with(is_han);
+    // "我用英语回复了客户": what the user does is no order.
+    let own_doing = order
+        && head.trim_end().ends_with('我')
+        && !["跟我", "和我", "与我", "给我", "对我"].iter().any(|to_user| head.trim_end().ends_with(to_user));
+    is_light(head) && !own_doing && (!order || ORDER_END.is_match(&sentence[whole.end..])) && (!bare || is_of_user_before(before))
+}
+
+/// Whether nothing in the words before a match names another owner.
+fn is_light(head: &str) -> bool {
+    let latin = WORDS.find_iter(head).filter(|word| !word.as_str().contains(is_han));
+    let mut latin = latin.map(|word| word.as_str().to_lowercase());
+    latin.all(|word| LIGHT.contains(&*word))
+        && LIGHT_HAN.is_match(&head.chars().filter(|c| !c.is_alphanumeric() || is_han(*c)).collect::<String>())
+}
+
+/// Whether a match stands in a quotation inside a longer sentence: those are the words of somebody.
+fn is_quoted(sentence: &str, at: &Range<usize>) -> bool {
+    let before = &sentence[..at.start];
+    let opened = [('「', '」'), ('『', '』'), ('“', '”'), ('《', '》')]
+        .into_iter()
+        .filter_map(|(open, close)| before.rfind(open).filter(|from| !before[*from..].contains(close)))
+        .chain(before.rfind('"').filter(|_| before.matches('"').count() % 2 == 1))
+        .max();
+    opened.is_some_and(|from| before[..from].contains(char::is_alphanumeric))
+}
+
+/// Whether a name with a colon stands before: "Bob: my cost centre is CC-9".
+fn has_speaker(before: &str) -> bool {
+    let Some((label, said)) = before.rsplit_once([':', '：']) else { return false };
+    if said.contains([',', '，', ';', '；']) {
+        return false;
+    }
+    let label = label.rsplit([',', '，', ';', '；', '\n', '(']).next().unwrap_or_default().trim();
+    if label.contains(is_han) {
+        return label.chars().count() <= 4 && cues::names_somebody(label);
+    }
+    let mut words = label.split(' ').filter(|word| !word.is_empty()).peekable();
+    let named = |word: &str| {
+        word.starts_with(char::is_uppercase) && is_name_word(word) && !LABELS.split_whitespace().any(|l| l == word.to_lowercase())
+    };
+    words.peek().is_some() && label.split(' ').count() <= 3 && words.all(named)
+}
+
+/// Whether the match stops inside a word, or at a word that belongs to what follows: "my time zone is diff|erent", "in English
+/// class", "Bob's| team". What may follow a value is a small word, an adverb, a number, or a sign.
+fn goes_on(sentence: &str, whole: &Range<usize>) -> bool {
+    let (found, rest) = (&sentence[whole.clone()], &sentence[whole.end..]);
+    if !found.ends_with(|c: char| c.is_ascii_alphanumeric()) {
+        return false;
+    }
+    let mut chars = rest.chars();
+    match chars.next() {
+        Some(c) if c.is_ascii_alphanumeric() || c == '_' => true,
+        Some('\'' | '-' | '/' | '@') => chars.next().is_some_and(|c| c.is_ascii_alphanumeric()),
+        Some(' ') => {
+            let word =
+                rest.trim_start().split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '-')).next().unwrap_or_default();
+            let lower = word.to_lowercase();
+            // "Deaf to his complaints" is no ear.
+            if lower == "to" && ["deaf", "blind"].iter().any(|sense| found.to_lowercase().ends_with(sense)) {
+                return true;
+            }
+            !(word.is_empty()
+                || !word.is_ascii()
+                || word.ends_with("ly")
+                || word.starts_with(|c: char| c.is_ascii_digit())
+                || FOLLOWS.contains(&*lower))
+        }
+        _ => false,
+    }
+}
+
+/// Words that may follow a value and are no part of it.
+static FOLLOWS: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    "and or so but now please pls from since until till when whenever if for at on in by with without as last this next \
+         unless because cause then only rather instead over than too also again always though although these those today \
+         tomorrow yesterday near not even just still who which that where while after before every each during through via \
+         per within around about anymore any nowadays here there btw fyi thanks thank thx ok okay i i'm i've i'd we we're my \
+         our your you he it they the a an permanently all most some usually sometimes often ever except excluding including \
+         plus either tho lol haha yes no sir full-time part-time monday tuesday wednesday thursday friday saturday sunday \
+         january february march april may june july august september october november december jan feb mar apr jun jul aug \
+         sep oct nov dec spring summer autumn winter days years months weeks ago time times one two three four five six seven \
+         eight nine ten several couple few going moving to me myself together alone anyway hence starting effective onwards \
+         forever once twice daily is are was will would can could should do does did has have had up both et etc more right \
+         actually yet already temporarily for-now mate man guys everyone by-the-way"
+        .split_whitespace()
+        .collect()
+});
+
+/// Whether the nearest clause before that has a subject, if any, speaks of the user: of whom a clause without one speaks.
+fn is_of_user_before(before: &str) -> bool {
+    let ends = |c: char| ",，;；。.!！?？:：\n".contains(c);
+    let clauses = before.rsplit(ends).filter(|clause| clause.contains(char::is_alphanumeric)).take(3);
+    for clause in clauses {
+        let part = Cleaned::new(clause);
+        if cues::of_user(&part) || FIRST_PERSON.is_match(clause) && !cues::of_kin(&part) {
+            return true;
+        }
+        if cues::of_kin(&part) || cues::names_somebody(clause) {
+            return false;
+        }
+    }
+    true
 }
 
 /// What joins the items of a list.
@@ -265,21 +459,45 @@ fn overlaps(a: &Range<usize>, b: &Range<usize>) -> bool {
 }
 
 impl Wording {
-    fn read(&self, cleaned: &Cleaned, sentence: &Range<usize>) -> Option<(usize, SlotMatch)> {
-        let captures = self.regex.captures(&cleaned.text[sentence.clone()])?;
+    /// What the wording finds in one sentence of `read`, the cleaned text as it is matched: the first place where it is the user's
+    /// statement and a value that the key can take.
+    fn read(&self, cleaned: &Cleaned, read: &str, sentence: &Range<usize>) -> Option<(usize, SlotMatch)> {
+        self.regex.captures_iter(&read[sentence.clone()]).find_map(|captures| self.slot(&captures, cleaned, read, sentence))
+    }
+
+    fn slot(
+        &self,
+        captures: &Captures<'_>,
+        cleaned: &Cleaned,
+        read: &str,
+        sentence: &Range<usize>,
+    ) -> Option<(usize, SlotMatch)> {
+        let text = &read[sentence.clone()];
         let whole = captures.get(0)?;
-        let clause = clause_of(&cleaned.text[sentence.clone()], whole.range());
+        let clause = clause_of(text, whole.range());
         // "Don't reply in English", "我对花生不过敏", "I used to live in Rome" and "如果我住在上海" do not say that it is so.
         if (!self.denies && certainty::negation_of(&Cleaned::new(clause)) != Negation::None) || reality::qualified(clause) {
             return None;
         }
         let found = if self.fixed.is_some() { whole } else { captures.name("value")? };
-        let raw = found.as_str();
+        // Of whom a family speaks its own wording says.
+        let value_end = captures.name("value").map(|value| value.end());
+        if captures.name("slot").is_none()
+            && !(is_users(text, whole.range(), value_end)
+                && (!self.elliptic || is_of_user_before(&read[..sentence.start + whole.start()])))
+        {
+            return None;
+        }
+        let taken = match self.takes {
+            Some(takes) if self.fixed.is_none() => kinds::taken(takes, text, found.range())?,
+            _ => found.range(),
+        };
+        let raw = &cleaned.text[sentence.start + taken.start..sentence.start + taken.end];
         let value = raw.trim().trim_end_matches([',', ';', '.', ':', '!']);
         if value.is_empty() {
             return None;
         }
-        let from = sentence.start + found.start() + (raw.len() - raw.trim_start().len());
+        let from = sentence.start + taken.start + (raw.len() - raw.trim_start().len());
         let key = match captures.name("slot") {
             Some(slot) => self.pattern.replace('*', &slug(slot.as_str()).filter(|_| is_name_word(slot.as_str()))?),
             None => self.pattern.clone(),

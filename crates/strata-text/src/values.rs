@@ -352,7 +352,7 @@ fn names(text: &str, found: &mut Found) {
 }
 
 /// The part of a Han run that reads as a personal name: a surname and one or two characters that form no common word.
-fn personal_name(run: &str, start: usize) -> Option<Range<usize>> {
+pub(crate) fn personal_name(run: &str, start: usize) -> Option<Range<usize>> {
     let from = run.find(|c| SURNAMES.contains(c))?;
     let name: String = run[from..].chars().take(3).collect();
     let letters: Vec<char> = name.chars().collect();

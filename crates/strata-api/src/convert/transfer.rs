@@ -110,7 +110,11 @@ pub fn wire_carried(carried: &Carried) -> pb::ExportedMemory {
     }
 }
 
-fn optional_id(field: &'static str, text: &str) -> Result<Option<MemoryId>, Fault> {
+/// The id of a record; None of an empty text.
+///
+/// # Errors
+/// `INVALID_FIELD` naming the field, where it is no id.
+pub fn optional_id(field: &'static str, text: &str) -> Result<Option<MemoryId>, Fault> {
     if text.is_empty() { Ok(None) } else { MemoryId::parse(field, text).map(Some) }
 }
 

@@ -38,6 +38,28 @@ pub enum Authority {
     System,
 }
 
+/// What the values of a key are, where its wordings alone do not tell: "I moved to Sales" is worded as "I moved to Ghent".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Takes {
+    /// A place to live in by its name: a town, a district, a region; no country, no department, no building.
+    Place,
+    /// A person's name.
+    Person,
+    /// What a person is called by: a name, a short form, a title.
+    Address,
+    /// An employer by its name.
+    Organisation,
+    /// What somebody does for a living.
+    Occupation,
+    /// A day of the calendar.
+    Date,
+    /// What a body can react to; no doing, no state of mind, nobody.
+    Substance,
+    /// A medicine.
+    Drug,
+}
+
 /// One wording that names a key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
@@ -117,6 +139,9 @@ pub struct KeySpec {
     /// What the user likes or wants: a passing wish about it becomes TEMPORARY instead of refused (rule G6).
     #[serde(default)]
     pub preference: bool,
+    /// What its values are; none: whatever stands where a wording says.
+    #[serde(default)]
+    pub takes: Option<Takes>,
     /// Other names of the key.
     #[serde(default)]
     pub aliases: Vec<String>,

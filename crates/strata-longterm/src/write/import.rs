@@ -23,8 +23,8 @@ use strata_core::{Fault, MemoryId, Reason, Timestamp};
 pub enum Admitted {
     /// Signed by this deployment: taken over as it is.
     Carried(Box<Carried>, Gated, Material),
-    /// Any other line: a statement, with the record that it was, and when that was last said, as the line has it.
-    Stated(Gated, Material, MemoryId, Timestamp),
+    /// Any other line: a statement, with the record that it was, if the line says so, and when that was last said, as the line has it.
+    Stated(Gated, Material, Option<MemoryId>, Timestamp),
     /// A signed entity.
     Entity(Box<Entity>, Gated),
     /// A signed relation.
@@ -111,11 +111,13 @@ fn state_again(
     c: &Context<'_>,
     gated: &Gated,
     material: &Material,
-    id: MemoryId,
+    id: Option<MemoryId>,
     said: Timestamp,
 ) -> Result<Landed, Fault> {
     let stored = owner::ensure(db, c.scope)?;
-    check_erased(db, c, stored, id)?;
+    if let Some(id) = id {
+        check_erased(db, c, stored, id)?;
+    }
     let kind = gated.statement().kind;
     let digests = c.tombstones.digests(c.scope.owner(), kind, gated.key(), gated.normal(), &gated.identity());
     gate::check_forgotten(ledger::erased_at(db, stored, &digests)?, said)?;

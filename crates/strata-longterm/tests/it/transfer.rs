@@ -422,6 +422,17 @@ async fn x10_c150_a_line_that_nobody_signed_passes_the_whole_gate() {
     let done = import(&third.user("u1"), &unsigned).await.expect("imported");
     assert_eq!((done.added, done.refused, done.refusals[0].reason.as_str()), (5, 1, "STATUS_MOVE"));
     assert!(third.user("u1").list(pb::RecallFilter::default()).await.is_empty());
+
+    // A line that somebody wrote by hand has no id of a record; one that is none is named.
+    let mut written = vec![unsigned[0].clone(), unsigned[5].clone(), unsigned[6].clone()];
+    memory_mut(&mut written[1]).memory_id.clear();
+    "seven".clone_into(&mut memory_mut(&mut written[2]).memory_id);
+    header_mut(&mut written).counts = BTreeMap::from([("ACTIVE".to_owned(), 2)]);
+    header_mut(&mut written).lines = 2;
+    let fourth = another(&world, 101).await;
+    let done = import(&fourth.user("u1"), &written).await.expect("imported");
+    assert_eq!((done.added, done.refused), (1, 1), "{:?}", done.refusals);
+    assert!(done.refusals[0].message.starts_with("memory.memory_id"), "{:?}", done.refusals);
 }
 
 #[tokio::test]
