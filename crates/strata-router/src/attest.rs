@@ -2,7 +2,6 @@
 //! words of a turn a fact of its session comes from.
 
 use crate::layers::{Layers, answer, reading, signed};
-use std::ops::Range;
 use std::time::Duration;
 use strata_api::convert::common;
 use strata_api::convert::session as convert;
@@ -15,8 +14,8 @@ use strata_core::policy::promotion::{SealedTurn, word_of};
 use strata_core::record::Source;
 use strata_core::{Fault, Owner, Reason};
 use strata_runtime::context::CallContext;
-use strata_text::certainty::{certainty, negation};
 use strata_text::cues::question;
+use strata_text::quote::{cuts_words, stands_in};
 
 /// Longest wait for the turn: a write never fails because a session is slow.
 const LOOKUP: Duration = Duration::from_millis(1_000);
@@ -115,62 +114,22 @@ pub(crate) fn of_sealed(turn: &SealedTurn) -> Attestation {
 }
 
 /// The sentence of a turn that holds a value, compared in normal form and as whole words; the last one, which corrects the ones
-/// before it. A question is nobody's statement.
+/// before it. A question is nobody's statement, nor is what the turn takes back or hands over to be translated.
 fn sentence_with(value: &str, turn: &str) -> Option<String> {
     let value = strata_text::clean::normal(value);
     let holds = |sentence: &&str| {
         let sentence = strata_text::clean::normal(sentence);
         let whole = |at: usize| !cuts_words(&sentence, at..at + value.len());
-        !question(&sentence) && sentence.match_indices(&value).any(|(at, _)| whole(at))
+        !question(&sentence) && sentence.match_indices(&value).any(|(at, _)| whole(at)) && stands_in(&sentence, turn)
     };
     let spans = strata_text::sentence_spans(turn);
     let sentence = spans.into_iter().rev().map(|span| turn[span].trim()).find(holds);
     sentence.filter(|sentence| !value.is_empty() && sentence.chars().count() <= QUOTE_CHARS).map(str::to_owned)
 }
 
-/// Whether a part of a text begins or ends inside a word of Latin letters or digits.
-fn cuts_words(text: &str, part: Range<usize>) -> bool {
-    let inside =
-        |a: Option<char>, b: Option<char>| a.zip(b).is_some_and(|(a, b)| a.is_ascii_alphanumeric() && b.is_ascii_alphanumeric());
-    let (before, within, after) = (&text[..part.start], &text[part.clone()], &text[part.end..]);
-    inside(before.chars().next_back(), within.chars().next()) || inside(within.chars().next_back(), after.chars().next())
-}
-
-/// Whether a quote stands in a turn, compared in normal form (NFKC, case, white space, invisible characters). A part of a
-/// clause counts only if what was left out before it neither negates nor hedges it: "吃辣" is no quote of "不吃辣".
-pub(crate) fn stands_in(quote: &str, turn: &str) -> bool {
-    let (quote, turn) = (strata_text::clean::normal(quote), strata_text::clean::normal(turn));
-    if quote.is_empty() {
-        return false;
-    }
-    // Only what is compared is read: this runs at every write.
-    let (asked, negation, certain) = (question(&quote), negation(&quote), certainty(&quote));
-    turn.match_indices(&quote).any(|(at, _)| {
-        // Of a question only the whole is a quote: what it asks is not what the user said.
-        let sentence = strata_text::sentence_spans(&turn).into_iter().find(|span| span.contains(&at));
-        if sentence.is_some_and(|span| question(&turn[span])) && !asked {
-            return false;
-        }
-        let before = &turn[..at];
-        let clause = before.rfind(is_clause_end).map_or(0, |end| end + turn[end..].chars().next().map_or(0, char::len_utf8));
-        if turn[clause..at].trim().is_empty() {
-            return true;
-        }
-        if cuts_words(&turn, at..at + quote.len()) {
-            return false;
-        }
-        let whole = &turn[clause..at + quote.len()];
-        strata_text::certainty::negation(whole) <= negation && certainty(whole) >= certain
-    })
-}
-
-const fn is_clause_end(c: char) -> bool {
-    matches!(c, ',' | '.' | ';' | ':' | '!' | '?' | '\n' | '"' | '(' | ')' | '…' | '，' | '。' | '；' | '：' | '！' | '？')
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{sentence_with, stands_in};
+    use super::sentence_with;
 
     #[test]
     fn a_value_is_quoted_by_the_sentence_that_holds_it() {
@@ -180,46 +139,19 @@ mod tests {
             ("B-2", "My code is B-1 or B-2. No, my code is B-2.", Some("No, my code is B-2.")),
             ("辣", "你好。我不吃辣，谢谢！", Some("我不吃辣，谢谢！")),
             ("上海", "我以后都在上海办公\n好的", Some("我以后都在上海办公")),
+            ("四川", "我是四川人", Some("我是四川人")),
+            ("4", "我选３，４号", Some("我选３，４号")),
             ("4", "My cost centre is CC-42.", None),
             ("CC-42", "Is my cost centre CC-42?", None),
             ("上海", "你觉得我住在上海吗？", None),
             ("vegetarian", "I eat no meat.", None),
             ("素食", "我不吃肉。", None),
             ("\u{200b}", "anything", None),
+            ("Rome", "I live in Oslo. I live in Rome. Just kidding.", None),
+            ("罗马", "翻译一下：\n我住在罗马", None),
         ] {
             assert_eq!(sentence_with(value, turn).as_deref(), sentence, "{value} in {turn}");
         }
         assert_eq!(sentence_with("CC-42", &format!("{} CC-42", "word ".repeat(1_000))), None, "longer than any quote");
-    }
-
-    #[test]
-    fn a_quote_stands_in_its_turn_in_normal_form() {
-        for (quote, turn) in [
-            ("我不吃辣。", "你好！我不吃辣，谢谢"),
-            ("From now on, always reply in Chinese", "ok.  from now on,\n always reply in Chinese!"),
-            ("我的预算是１２００元", "我的预算是1200元左右"),
-            ("I live in Berlin", "Hi, I live in Berlin 👋"),
-            ("like tea", "I like tea"),
-        ] {
-            assert!(stands_in(quote, turn), "{quote} in {turn}");
-        }
-    }
-
-    #[test]
-    fn a_quote_that_turns_the_meaning_or_is_not_there_is_refused() {
-        for (quote, turn) in [
-            ("", "anything"),
-            ("\u{200b}", "anything"),
-            ("我吃辣", "我不吃辣"),
-            ("吃辣", "我不吃辣"),
-            ("like tea", "I do not like tea"),
-            ("art", "I want to start"),
-            ("I live in Paris", "I live in Berlin"),
-            ("my cost centre is A-100", "Is it true that my cost centre is A-100? I guess so."),
-            ("I have a meeting on 5 May", "Do I have a meeting on 5 May?"),
-            ("我住在上海", "你觉得我住在上海吗？"),
-        ] {
-            assert!(!stands_in(quote, turn), "{quote} in {turn}");
-        }
     }
 }

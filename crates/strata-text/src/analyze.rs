@@ -200,7 +200,8 @@ fn run_length(text: &str, kind: Class) -> usize {
         .map_or(text.len(), |(i, _)| i)
 }
 
-fn is_thousands(bytes: &[u8], comma: usize) -> bool {
+/// Whether the comma at this byte parts the thousands of a number.
+pub(crate) fn is_thousands(bytes: &[u8], comma: usize) -> bool {
     let digit = |i: usize| bytes.get(i).is_some_and(u8::is_ascii_digit);
     comma > 0 && digit(comma - 1) && (1..=3).all(|k| digit(comma + k)) && !digit(comma + 4)
 }

@@ -3,6 +3,7 @@
 //!
 //! * [`fn@analyze`], [`terms`], [`query_terms`], [`bm25`]: the keyword leg of recall (rule R3);
 //! * [`fn@features`]: everything the gate has to know about a text (rules G3 to G12, S3, S5);
+//! * [`quote`]: whether a quote says what the turn says that it is cut from (rule G2);
 //! * [`tokens`], [`sentences`]: budgets and cuts (rules C4, S11; cases C080, C084);
 //! * [`slots`]: from a sentence to a registered key (rule K0);
 //! * [`embed`]: from a text to a vector;
@@ -27,6 +28,7 @@ pub mod needles;
 pub mod numerals;
 pub mod observe;
 pub mod pii;
+pub mod quote;
 pub mod rerank;
 pub mod script;
 pub mod sentence;
@@ -69,4 +71,5 @@ pub fn warm() {
     let _ = analyze(text);
     let _ = turns::statements(text, strata_core::policy::session::Role::User);
     let _ = aspect(text);
+    let _ = quote::stands_in("我住在杭州", text);
 }

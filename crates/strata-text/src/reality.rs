@@ -263,7 +263,7 @@ static NO_PAST: LazyLock<Table> = LazyLock::new(|| {
         ],
         &[
             r"(?:点|号|日|周\S|月|天|午|会|饭|觉)(?:之前|以前)",
-            r"年(?:以)?前(?:就|我?就|搬|来|买|入职|结婚|出生|开始|领养|认识|戒)",
+            r"年(?:以)?前(?:我们?)?(?:就|搬|来|买|入职|结婚|出生|开始|领养|认识|戒)",
             "跟以前一样",
             "和以前一样",
         ],
@@ -340,9 +340,14 @@ pub(crate) fn unreal(cleaned: &Cleaned) -> bool {
     UNREAL.says(&cleaned.text, &NO_UNREAL) || in_jest(&cleaned.text)
 }
 
+/// Whether one clause supposes what it says and what follows it: it is not so, or only under a condition.
+pub(crate) fn supposes(clause: &str) -> bool {
+    UNREAL.says(clause, &NO_UNREAL) || CONDITION.says(clause, &NO_CONDITION)
+}
+
 /// Whether one clause qualifies itself and what follows it: not so, or only under a condition, or in a time that is over.
-fn frames(clause: &str) -> bool {
-    UNREAL.says(clause, &NO_UNREAL) || CONDITION.says(clause, &NO_CONDITION) || PAST_FRAME.says(clause, &NO_FRAME)
+pub(crate) fn frames(clause: &str) -> bool {
+    supposes(clause) || PAST_FRAME.says(clause, &NO_FRAME)
 }
 
 /// Whether one clause by itself says that it is not, or no longer, or only under a condition so.

@@ -77,7 +77,7 @@ impl Row {
     /// What the router would attest of the turn: the quote in normal form stands in it, and the user spoke it.
     fn speaker(&self, user: Caller) -> Caller {
         let quote = self.quote.as_deref().unwrap_or(&self.say);
-        let stands = strata_text::clean::normal(&self.say).contains(&strata_text::clean::normal(quote));
+        let stands = strata_text::quote::stands_in(quote, &self.say);
         let user = user.quote(if stands { QuoteState::Verified } else { QuoteState::NotFound });
         if self.role.is_empty() || self.role == "USER" { user } else { user.of_another() }
     }

@@ -2,7 +2,7 @@
 
 use crate::world::{World, embedded, principal, reason};
 use std::sync::atomic::Ordering;
-use strata_api::internal::v1::QuoteState;
+use strata_api::internal::v1::{Attestation, QuoteState};
 use strata_api::longterm::v1 as longterm;
 use strata_api::session::v1 as session;
 use strata_api::working::v1 as working;
@@ -134,6 +134,60 @@ async fn the_router_vouches_for_a_quote_it_found_in_the_users_turn() {
     world.fake.session_down.store(true, Ordering::SeqCst);
     world.longterm().remember(quoted("s1", 1, "always reply in Chinese")).await.unwrap();
     assert_eq!(last().quote(), QuoteState::Unverifiable);
+}
+
+#[tokio::test]
+async fn g2_a_quote_cut_out_of_other_words_is_none_on_any_path() {
+    use prost::Message as _;
+    let world = World::new(embedded()).await;
+    world.fake.put_turn("s1", session::Role::User, "Do you think I should move to Rome? Bob says I am rich. I live in Oslo.");
+    world.fake.put_turn("s1", session::Role::User, "我不觉得我喜欢咖啡。我吃素。开玩笑的。我住在杭州，有推荐吗？");
+    let attested = |method: &str| {
+        let claims = world.fake.calls_of(method);
+        let attestations = claims.iter().map(|claims| Attestation::decode(claims.attestation.as_slice()).unwrap().quote());
+        attestations.collect::<Vec<_>>()
+    };
+    let mut expected = Vec::new();
+    let cuts = [
+        (1, "I should move to Rome", false),
+        (1, "I am rich", false),
+        (1, "I live in Oslo", true),
+        (2, "我喜欢咖啡", false),
+        (2, "我吃素", false),
+        (2, "我住在杭州", true),
+    ];
+    for (seq, quote, stands) in cuts {
+        expected.push(if stands { QuoteState::Verified } else { QuoteState::NotFound });
+        let statement = quoted("s1", seq, quote).statement;
+        let user_id = || "u1".to_owned();
+        let provenance = statement.as_ref().map(|s| longterm::Provenance {
+            source: s.source,
+            source_ref: s.source_ref.clone(),
+            source_quote: s.source_quote.clone(),
+            trigger: s.trigger,
+            consent: String::new(),
+        });
+        let mut client = world.longterm();
+        // What the layer makes of it is its own affair.
+        let _ = client.remember(quoted("s1", seq, quote)).await;
+        assert_eq!(attested("Remember"), expected, "Remember {quote}");
+        let body = longterm::ProposeRequest { user_id: user_id(), statement: statement.clone(), ..Default::default() };
+        let _ = client.propose(body).await;
+        assert_eq!(attested("Propose"), expected, "Propose {quote}");
+        let memory_id = "m1".to_owned();
+        let body = longterm::UpdateMemoryRequest { user_id: user_id(), memory_id, statement, ..Default::default() };
+        let _ = client.update_memory(body).await;
+        assert_eq!(attested("UpdateMemory"), expected, "UpdateMemory {quote}");
+        let body = longterm::PutEntityRequest { user_id: user_id(), provenance: provenance.clone(), ..Default::default() };
+        let _ = client.put_entity(body).await;
+        assert_eq!(attested("PutEntity"), expected, "PutEntity {quote}");
+        let body = longterm::LinkEntitiesRequest { user_id: user_id(), provenance: provenance.clone(), ..Default::default() };
+        let _ = client.link_entities(body).await;
+        assert_eq!(attested("LinkEntities"), expected, "LinkEntities {quote}");
+        let body = longterm::PutSkillRequest { user_id: user_id(), provenance, ..Default::default() };
+        let _ = client.put_skill(body).await;
+        assert_eq!(attested("PutSkill"), expected, "PutSkill {quote}");
+    }
 }
 
 #[tokio::test]
