@@ -599,7 +599,8 @@ pub struct ConfigArgs {
 /// What `config` can do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigCommand {
-    /// Loads and validates; names the bad field and where it came from.
+    /// Refuses what a start would refuse of the settings and the files they name, with the bad field and where it came from;
+    /// opens no store and no address, and writes nothing.
     Check(ServeArgs),
     /// Prints the configuration in force, with every default and without secrets.
     Print(ServeArgs),

@@ -83,7 +83,10 @@ fn config_command(command: ConfigCommand) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     match command {
         ConfigCommand::Check(args) => {
-            Config::load(&args)?;
+            // Clients of stores are made, and call nobody.
+            let runtime = runtime()?;
+            let _within = runtime.enter();
+            assemble::check(&Config::load(&args)?)?;
             writeln!(out, "the configuration is valid")?;
         }
         ConfigCommand::Print(args) => {
