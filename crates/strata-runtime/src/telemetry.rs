@@ -108,7 +108,11 @@ impl Drop for Guard {
 /// # Errors
 /// `INVALID_FIELD` naming the bad setting; `INTERNAL` when telemetry is set up already.
 pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
-    let filter = filter_of(config)?;
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.filter))
+        .map_err(|_| Fault::field("telemetry.filter", "is not a filter such as info,strata=debug"))?;
+    if !(0.0..=1.0).contains(&config.sample_ratio) {
+        return Err(Fault::field("telemetry.sample_ratio", "must be 0 to 1"));
+    }
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     let guard = export(config)?;
     let spans = guard.traces.as_ref().map(|traces| tracing_opentelemetry::layer().with_tracer(traces.tracer("strata")));
@@ -123,22 +127,6 @@ pub fn init(config: &TelemetryConfig) -> Result<Guard, Fault> {
     done.map_err(|_| Fault::new(Reason::Internal, "telemetry is set up already"))?;
     log_panics_without_content();
     Ok(guard)
-}
-
-/// What [`init`] refuses before it sets anything up.
-///
-/// # Errors
-/// `INVALID_FIELD` naming the setting.
-pub fn check(config: &TelemetryConfig) -> Result<(), Fault> {
-    filter_of(config).map(|_| ())
-}
-
-fn filter_of(config: &TelemetryConfig) -> Result<EnvFilter, Fault> {
-    if !(0.0..=1.0).contains(&config.sample_ratio) {
-        return Err(Fault::field("telemetry.sample_ratio", "must be 0 to 1"));
-    }
-    EnvFilter::try_new(format!("{QUIET},{}", config.filter))
-        .map_err(|_| Fault::field("telemetry.filter", "is not a filter such as info,strata=debug"))
 }
 
 fn export(config: &TelemetryConfig) -> Result<Guard, Fault> {

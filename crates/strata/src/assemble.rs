@@ -102,54 +102,6 @@ pub fn redis_of(config: &Config) -> Result<Option<RedisPool>> {
     pool.map(Some).map_err(|fault| anyhow!("{}", fault.message))
 }
 
-fn keys_of(config: &Config) -> Result<KeyRing> {
-    let keys = config.signing_keys().and_then(|keys| keys.map(|text| KeyRing::parse(&text)).transpose());
-    Ok(keys.map_err(|fault| anyhow!("{}", fault.message))?.unwrap_or_else(|| KeyRing::ephemeral(&RandomIds)))
-}
-
-fn registry_of(config: &Config) -> Result<Registry> {
-    let Some(path) = &config.registry_file else { return Ok(Registry::builtin()) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("registry_file {}", path.display()))?;
-    Registry::extended(&text).map_err(|problem| anyhow!("registry_file: {problem}"))
-}
-
-/// Of the public address, and between roles.
-fn tls_of(config: &Config) -> Result<[Option<Arc<ServerTls>>; 2]> {
-    let tls = |section: &Option<TlsConfig>, field| {
-        let tls = section.as_ref().map(|tls| ServerTls::from_files(tls.files(), field)).transpose();
-        tls.map_err(|fault| anyhow!("{}", fault.message))
-    };
-    Ok([tls(&config.server.tls, "server.tls")?, tls(&config.server.internal_tls, "server.internal_tls")?])
-}
-
-/// What the start refuses of a configuration before it opens a store or an address: everything that it reads or makes of the settings
-/// alone is made here by the same functions, and let go. Nothing is written.
-///
-/// # Errors
-/// The first problem, with its setting.
-pub fn check(config: &Config) -> Result<()> {
-    let fault = |fault: Fault| anyhow!("{}", fault.message);
-    strata_runtime::telemetry::check(&config.telemetry()).map_err(fault)?;
-    keys_of(config)?;
-    config.shared_secret().map_err(fault)?;
-    let registry = registry_of(config)?;
-    redis_of(config)?;
-    tls_of(config)?;
-    if config.runs(Layer::Session) || config.runs(Layer::Longterm) {
-        summariser(config)?;
-    }
-    if config.runs(Layer::Longterm) {
-        reranker(config)?;
-        strata_text::slots::SlotMatcher::new(&registry).map_err(|problem| anyhow!("registry_file: {problem}"))?;
-    }
-    if config.runs(Layer::Router) {
-        extractor(config)?;
-        config.local_principal().map_err(fault)?;
-        config.auth.jwt.as_ref().map(|settings| judge_of(settings, &Ports::system())).transpose()?;
-    }
-    Ok(())
-}
-
 /// Starts everything. `file` is watched: `policy`, `modes` and `quotas` follow it without a restart.
 ///
 /// # Errors
@@ -159,14 +111,24 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     let fault = |fault: Fault| anyhow!("{}", fault.message);
     let ports = Ports::system();
     let lifecycle = Lifecycle::new(&services(&config));
-    let keys = SharedKeys::new(keys_of(&config)?);
+    let keys = match config.signing_keys().map_err(fault)? {
+        Some(text) => KeyRing::parse(&text).map_err(fault)?,
+        None => KeyRing::ephemeral(&RandomIds),
+    };
+    let keys = SharedKeys::new(keys);
     // Several routers must open each other's page tokens and consent challenges; a process alone needs nobody's.
     let secret = secret_of(&config)?;
     let settings = Arc::new(ArcSwap::from_pointee(config.policy.clone()));
     let modes = Arc::new(ArcSwap::from_pointee(config.modes));
     let quotas = Arc::new(ArcSwap::from_pointee(config.quotas.clone()));
     let board = Arc::new(ModeBoard::new(Arc::clone(&modes)));
-    let registry = Arc::new(registry_of(&config)?);
+    let registry = Arc::new(match &config.registry_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("registry_file {}", path.display()))?;
+            Registry::extended(&text).map_err(|problem| anyhow!("registry_file: {problem}"))?
+        }
+        None => Registry::builtin(),
+    });
     let redis = redis_of(&config)?;
     // Layers compile their patterns beside the loading of the model, not in the first call: a thread of the runtime that is busy for
     // seconds looks dead to its peers. A router makes them for its first call, and for the layers behind it in the same process, so
@@ -280,7 +242,10 @@ pub async fn start(config: Config, file: Option<&Path>) -> Result<Running> {
     };
 
     let mut watches = Vec::new();
-    let [public_tls, internal_tls] = tls_of(&config)?;
+    let tls =
+        |section: &Option<TlsConfig>, field| section.as_ref().map(|tls| ServerTls::from_files(tls.files(), field)).transpose();
+    let public_tls = tls(&config.server.tls, "server.tls").map_err(fault)?;
+    let internal_tls = tls(&config.server.internal_tls, "server.internal_tls").map_err(fault)?;
     for tls in public_tls.iter().chain(&internal_tls) {
         watches.extend(tls.watch().map_err(anyhow::Error::new)?);
     }
@@ -749,20 +714,6 @@ fn issued(settings: &Settings) -> Vec<IssuedKey> {
     .collect()
 }
 
-fn key_set(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("{}: {}", path.display(), error.kind()))
-}
-
-/// The judge of tokens, with the keys of its file, if it has one.
-fn judge_of(settings: &JwtSettings, ports: &Ports) -> Result<Tokens> {
-    let fault = |fault: Fault| anyhow!("{}", fault.message);
-    let tokens = Tokens::new(settings.clone(), Arc::clone(&ports.clock)).map_err(fault)?;
-    if let Some(path) = &settings.jwks_file {
-        tokens.replace(&key_set(path).map_err(|cause| anyhow!("auth.jwt.jwks_file: {cause}"))?).map_err(fault)?;
-    }
-    Ok(tokens)
-}
-
 /// The judge of tokens, with keys that follow their file or address.
 async fn tokens(
     settings: &JwtSettings,
@@ -770,11 +721,13 @@ async fn tokens(
     lifecycle: &Lifecycle,
     watches: &mut Vec<strata_runtime::config::Watch>,
 ) -> Result<Arc<Tokens>> {
-    let tokens = Arc::new(judge_of(settings, ports)?);
+    let fault = |fault: Fault| anyhow!("{}", fault.message);
+    let tokens = Arc::new(Tokens::new(settings.clone(), Arc::clone(&ports.clock)).map_err(fault)?);
     if let Some(path) = &settings.jwks_file {
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {}", path.display(), error.kind()));
+        tokens.replace(&read(path).map_err(|cause| anyhow!("auth.jwt.jwks_file: {cause}"))?).map_err(fault)?;
         let (following, file) = (Arc::clone(&tokens), path.clone());
-        let reload = move || following.reload(key_set(&file));
-        watches.push(strata_runtime::config::watch(path, reload).map_err(anyhow::Error::new)?);
+        watches.push(strata_runtime::config::watch(path, move || following.reload(read(&file))).map_err(anyhow::Error::new)?);
     }
     if let Some(url) = &settings.jwks_url {
         // An issuer that is down is no reason not to start: API keys work, and tokens as soon as it is back.

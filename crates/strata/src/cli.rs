@@ -599,8 +599,7 @@ pub struct ConfigArgs {
 /// What `config` can do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ConfigCommand {
-    /// Refuses what a start would refuse of the settings and the files they name, with the bad field and where it came from;
-    /// opens no store and no address, and writes nothing.
+    /// Loads and validates; names the bad field and where it came from.
     Check(ServeArgs),
     /// Prints the configuration in force, with every default and without secrets.
     Print(ServeArgs),

@@ -83,10 +83,7 @@ fn config_command(command: ConfigCommand) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     match command {
         ConfigCommand::Check(args) => {
-            // Clients of stores are made, and call nobody.
-            let runtime = runtime()?;
-            let _within = runtime.enter();
-            assemble::check(&Config::load(&args)?)?;
+            Config::load(&args)?;
             writeln!(out, "the configuration is valid")?;
         }
         ConfigCommand::Print(args) => {

@@ -105,36 +105,6 @@ fn a_bad_setting_is_named_with_its_source() {
 }
 
 #[test]
-fn the_check_refuses_what_the_start_refuses_and_writes_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (path, data) = (folder.path().join("strata.toml"), folder.path().join("data"));
-    let missing = folder.path().join("missing").display().to_string();
-    for (text, named) in [
-        ("signing_keys = \"k\"".to_owned(), "signing_keys"),
-        (format!("signing_keys_file = {missing:?}"), "signing_keys_file"),
-        (format!("registry_file = {missing:?}"), "registry_file"),
-        ("[telemetry]\nsample_ratio = 2.0".to_owned(), "telemetry.sample_ratio"),
-        ("[redis]\nurl = \"http://127.0.0.1/0\"".to_owned(), "redis"),
-        (format!("[redis]\nurl = \"rediss://127.0.0.1/0\"\nca_file = {missing:?}"), "redis.ca_file"),
-        (format!("[server.tls]\ncertificate_file = {missing:?}\nkey_file = {missing:?}"), "server.tls"),
-        (format!("[auth.jwt]\nissuer = \"i\"\naudiences = [\"a\"]\njwks_file = {missing:?}"), "auth.jwt.jwks_file"),
-        ("[reranker]\nurl = \"nowhere\"".to_owned(), "rerank"),
-    ] {
-        std::fs::write(&path, &text).expect("written");
-        let of = |command: &[&str]| {
-            let (path, data) = (path.display().to_string(), data.display().to_string());
-            refused(&[command, &["--config", &path, "--data-dir", &data]].concat())
-        };
-        let checked = of(&["config", "check"]);
-        assert!(checked.contains(named), "{named} is not named in: {checked}");
-        assert!(!data.exists(), "{text}");
-        let started = of(&["serve", "--listen", "127.0.0.1:0"]);
-        assert!(started.contains(checked.trim_start_matches("strata: ").trim()), "{text}: {checked} | {started}");
-        let _ = std::fs::remove_dir_all(&data);
-    }
-}
-
-#[test]
 fn what_the_client_commands_read_is_no_configuration() {
     for variable in ["STRATA_SERVER", "STRATA_API_KEY", "STRATA_CONFIG"] {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_strata"))
